@@ -1,0 +1,29 @@
+"""Label, annotation and environment names, each with its writer and its values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "drivetrain.dev"
+
+RUN: Final = f"{PREFIX}/run"
+"""Written by the builders on every child. Value: the run's name."""
+RUN_UID: Final = f"{PREFIX}/run-uid"
+"""Written by the builders on every child. Value: the run's UID."""
+ATTEMPT: Final = f"{PREFIX}/attempt"
+"""Written by the builders on an attempt's children. Value: a decimal from 1."""
+PROGRESS: Final = f"{PREFIX}/progress"
+"""Written by the builders on the progress ConfigMap. Value: the attempt's service account."""
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+"""Written by the builders on every child. Value: ``drivetrain``."""
+
+ENV_SPEC_FILE: Final = "DRIVETRAIN_SPEC_FILE"
+"""Path of the attempt's ``run.json`` (drivetrain_api.attempt.AttemptSpec)."""
+ENV_STORAGE: Final = "DRIVETRAIN_STORAGE"
+"""Root of the run's durable storage; relative ``training.log_root`` resolves against it."""
+ENV_SCRATCH: Final = "DRIVETRAIN_SCRATCH"
+"""A pod-private writable folder: outcome, progress and digest files."""
+ENV_PROGRESS_SINK: Final = "DRIVETRAIN_PROGRESS_SINK"
+"""Where the launcher publishes progress: ``file:<path>`` or ``configmap:<name>``."""
+ENV_TERMINATION_LOG: Final = "DRIVETRAIN_TERMINATION_LOG"
+"""Path of the termination message file; ``/dev/termination-log`` when unset."""

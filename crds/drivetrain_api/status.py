@@ -1,0 +1,260 @@
+"""The status of a TrainingRun: conditions, progress, digests, and the derived phase.
+
+No floats: fractional figures are decimal strings, so that no client rounds them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from drivetrain_api.base import ApiModel, Name, NonNegativeInt, Path, ShortText, StepOffset
+
+Decimal = Annotated[
+    str, Field(strict=True, max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?$")
+]
+Message = Annotated[str, Field(strict=True, max_length=1024)]
+
+
+class ConditionType(StrEnum):
+    """Types of the conditions in `status.conditions`."""
+
+    ACCEPTED = "Accepted"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    MPS_READY = "MPSReady"
+    CHECKPOINTED = "Checkpointed"
+    STALLED = "Stalled"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Stable reasons of conditions and Events."""
+
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    WAITING_FOR_PODS = "WaitingForPods"
+    PODS_SCHEDULED = "PodsScheduled"
+    PODS_RUNNING = "PodsRunning"
+    PODS_STOPPED = "PodsStopped"
+    CHECKPOINT_WRITTEN = "CheckpointWritten"
+    NO_PROGRESS = "NoProgress"
+    PROGRESSING = "Progressing"
+    BACKING_OFF = "BackingOff"
+    ATTEMPT_STARTED = "AttemptStarted"
+    SUSPENDING = "Suspending"
+    SUSPENDED_BY_SPEC = "SuspendedBySpec"
+    RESUMED = "Resumed"
+    TRAINING_COMPLETE = "TrainingComplete"
+    TARGET_REACHED = "TargetReached"
+    ATTEMPT_FAILED = "AttemptFailed"
+    NON_RETRYABLE_EXIT = "NonRetryableExit"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    PENDING_DEADLINE = "PendingDeadlineExceeded"
+    ACTIVE_DEADLINE = "ActiveDeadlineExceeded"
+    DISRUPTED = "Disrupted"
+    OOM_KILLED = "OOMKilled"
+    STALLED = "Stalled"
+    NODE_LOST = "NodeLost"
+
+
+class ConditionStatus(StrEnum):
+    """Kubernetes' three condition values."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Phase(StrEnum):
+    """One word for a person; derived from the conditions by `phase_of`."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the run is over for good."""
+        return self in (Phase.COMPLETE, Phase.FAILED)
+
+
+class Condition(ApiModel):
+    """A standard Kubernetes condition."""
+
+    type: ConditionType
+    """What it tells."""
+    status: ConditionStatus
+    """True, False or Unknown."""
+    reason: Annotated[
+        str,
+        Field(
+            strict=True,
+            min_length=1,
+            max_length=128,
+            pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        ),
+    ]
+    """One stable CamelCase word."""
+    message: Message = ""
+    """For a person."""
+    last_transition_time: datetime
+    """When status last changed."""
+    observed_generation: NonNegativeInt = 0
+    """Generation of the spec it speaks of."""
+
+
+class Progress(ApiModel):
+    """The trainer's own figures, at most a few seconds old while it runs."""
+
+    iteration: StepOffset = 0
+    """Learner iterations done."""
+    env_steps: StepOffset = 0
+    """Environment steps taken over all ranks: the step axis."""
+    target_env_steps: StepOffset | None = None
+    """Environment steps at which the run is complete."""
+    steps_per_second: Decimal | None = None
+    """Environment steps a second over all ranks."""
+    mean_reward: Decimal | None = None
+    """Mean return of the last 100 episodes."""
+    evaluated_return: Decimal | None = None
+    """Mean return of the latest evaluation."""
+    eta_seconds: NonNegativeInt | None = None
+    """Estimated seconds to the end."""
+    checkpoint_env_steps: StepOffset | None = None
+    """Step of the newest complete checkpoint."""
+    at: datetime | None = None
+    """When the trainer wrote this."""
+
+
+class RunSummaryDigest(ApiModel):
+    """The bounded part of run_summary.json that the status shows."""
+
+    status: ShortText
+    """running, completed, interrupted or failed."""
+    total_env_steps: StepOffset = 0
+    """Environment steps over all ranks."""
+    completed_iterations: StepOffset = 0
+    """Learner iterations."""
+    wall_time_seconds: Decimal | None = None
+    """Wall time of the last attempt."""
+    final_mean_reward: Decimal | None = None
+    """Mean return of the last 100 episodes at the end."""
+    best_mean_reward: Decimal | None = None
+    """Best such mean."""
+    evaluated_return: Decimal | None = None
+    """Mean return of the best evaluation."""
+    final_env_steps_per_sec: Decimal | None = None
+    """Throughput at the end."""
+    run_directory: Path | None = None
+    """Run directory, relative to the storage root where it lies below it."""
+    error_type: ShortText | None = None
+    """Class of the error on failure."""
+    error: Message | None = None
+    """Its message."""
+
+
+class Artifact(ApiModel):
+    """A file that the run left on its storage."""
+
+    name: ShortText
+    """What it is: best_checkpoint, last_checkpoint, run_summary, run_config, video."""
+    uri: Path
+    """Where it lies, relative to the storage root."""
+    sha256: Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of a file; that of its manifest for a checkpoint folder."""
+    bytes: StepOffset = 0
+    """Size."""
+
+
+class AttemptRecord(ApiModel):
+    """How one attempt ended."""
+
+    attempt: NonNegativeInt
+    """Number of the attempt, from 1."""
+    reason: ShortText
+    """Why it ended."""
+    message: Message = ""
+    """For a person."""
+    exit_code: NonNegativeInt | None = None
+    """Exit code that decided."""
+    counted: bool = True
+    """Whether it counts against maxRestarts."""
+    ended_at: datetime
+    """When it ended."""
+
+
+class TrainingRunStatus(ApiModel):
+    """What is; every field optional, none defaulted on the server."""
+
+    phase: Phase | None = None
+    """Derived from the conditions."""
+    conditions: tuple[Condition, ...] = ()
+    """At most one a type."""
+    attempt: NonNegativeInt = 0
+    """Number of the current or last attempt; 0 before the first."""
+    restarts: NonNegativeInt = 0
+    """Counted failures so far; a disruption does not count."""
+    disruptions: NonNegativeInt = 0
+    """Attempts ended by a disruption so far."""
+    attempt_started_at: datetime | None = None
+    """When the current attempt's Job was created."""
+    attempt_running_at: datetime | None = None
+    """When all pods of the current attempt were first running."""
+    next_attempt_at: datetime | None = None
+    """When the back-off of the next attempt ends."""
+    disruption_seen: bool | None = None
+    """Latched when a disruption of the current attempt was seen: its pod is soon gone."""
+    started_at: datetime | None = None
+    """When the first attempt was created."""
+    finished_at: datetime | None = None
+    """When the run became terminal."""
+    active_seconds: NonNegativeInt = 0
+    """Seconds that ended attempts were active in total."""
+    progress: Progress | None = None
+    """Live figures."""
+    run_summary: RunSummaryDigest | None = None
+    """Digest of run_summary.json."""
+    artifacts: Annotated[tuple[Artifact, ...], Field(max_length=16)] = ()
+    """Files on the storage."""
+    history: Annotated[tuple[AttemptRecord, ...], Field(max_length=10)] = ()
+    """The last ended attempts."""
+    observed_generation: NonNegativeInt = 0
+    """Generation of the spec that this status speaks of."""
+    storage: Name | None = None
+    """Claim in use."""
+
+    def condition(self, type_: ConditionType) -> Condition | None:
+        """The condition of that type, if there is one."""
+        return next((c for c in self.conditions if c.type is type_), None)
+
+    def is_true(self, type_: ConditionType) -> bool:
+        """Whether that condition is there and True."""
+        found = self.condition(type_)
+        return found is not None and found.status is ConditionStatus.TRUE
+
+
+def phase_of(status: TrainingRunStatus) -> Phase:
+    """The phase that the conditions amount to; the only place that decides it."""
+    if status.is_true(ConditionType.COMPLETE):
+        return Phase.COMPLETE
+    if status.is_true(ConditionType.FAILED):
+        return Phase.FAILED
+    suspended = status.condition(ConditionType.SUSPENDED)
+    if suspended is not None and suspended.status is ConditionStatus.TRUE:
+        return Phase.SUSPENDING if suspended.reason == Reason.SUSPENDING else Phase.SUSPENDED
+    if status.is_true(ConditionType.RESTARTING):
+        return Phase.RESTARTING
+    if status.is_true(ConditionType.RUNNING):
+        return Phase.RUNNING
+    return Phase.PENDING

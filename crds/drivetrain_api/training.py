@@ -1,0 +1,145 @@
+"""`spec.training`, `spec.env`, `spec.evaluator`, `spec.checkpoint`: how a run trains.
+
+Keys keep the names that users of the trainer know (``training.inference_slot_capacity``);
+on the wire they are camelCase.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from drivetrain_api.base import (
+    ApiModel,
+    Finite,
+    Flag,
+    Name,
+    Path,
+    PositiveInt,
+    Seed,
+    ShortText,
+    StepCount,
+    Text,
+)
+
+
+class LoggerBackend(StrEnum):
+    """Persistent backends that ship with the trainer."""
+
+    TENSORBOARD = "tensorboard"
+    NONE = "none"
+
+
+class CollectorTensorDevice(StrEnum):
+    """Where collector tensors live; `auto` follows the learner's device."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+REMOVED_KEYS: dict[str, str] = {
+    "training.sim_carrier_device": "training.collector_tensor_device",
+    "training.inference_transport": "training.collector_tensor_device",
+    "env.sim_carrier_device": "env.collector_tensor_device",
+    "env.manager_torch_device": "env.collector_tensor_device",
+    "env.tensor_runtime_device": "training.device",
+}
+"""Retired snake_case path -> its successor, for the migration message."""
+
+
+class EnvConfig(ApiModel):
+    """`spec.env`: what belongs to the environments."""
+
+    seed: Seed | None = None
+    """Seeds the environments' own generator; derived from the run's seed when unset."""
+
+
+class TrainingConfig(ApiModel):
+    """`spec.training`: length, devices, tensor runtime, logging, traces."""
+
+    total_env_steps: StepCount | None = None
+    """Environment steps over all ranks after which the run is complete."""
+    iterations: StepCount | None = None
+    """Learner iterations after which the run is complete; instead of totalEnvSteps."""
+    device: Annotated[str, Field(strict=True, pattern=r"^(auto|cpu|cuda|cuda:[0-9]{1,2})$")] = (
+        "auto"
+    )
+    """Torch device of the learner: auto, cpu, cuda, cuda:<index>."""
+    collector_tensor_device: CollectorTensorDevice = CollectorTensorDevice.AUTO
+    """Residency of collector tensors; `auto` follows the learner's device."""
+    env_steps_per_sync: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    """Vector ticks the collector takes for each learner iteration."""
+    inference_slot_capacity: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
+    """Slots of the inference ring."""
+    collector_metrics_interval: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    """Ticks between two metric reports of the collector."""
+    replay_ingress_depth: Annotated[int, Field(strict=True, ge=1, le=16)] = 2
+    """Slots of the bounded FIFO between collector and replay."""
+    replay_ingress_slot_rows: PositiveInt | None = None
+    """Rows of an ingress slot, 1 to algo.numEnvs; algo.numEnvs when unset."""
+    sim_threads: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
+    """Threads with which a collector steps physics."""
+    logger: LoggerBackend = LoggerBackend.TENSORBOARD
+    """Persistent metric backend."""
+    log_interval: PositiveInt = 10
+    """Learner iterations between two submitted metric reports."""
+    log_root: Path | None = None
+    """Root of run directories; `logs/<algo_log_name>/<task>` when unset."""
+    log_dir: Path | None = None
+    """The run directory itself, instead of a dated one below the root."""
+
+
+class EvaluatorConfig(ApiModel):
+    """`spec.evaluator`: deterministic evaluation beside training."""
+
+    interval: StepCount | None = None
+    """Environment steps between evaluations; no evaluation during training when unset."""
+    episodes: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 10
+    """Episodes of one evaluation."""
+    eval_before_train: Flag = False
+    """Evaluate once before the first update."""
+    target: Finite | None = None
+    """Stop the run, complete, once the mean evaluated return reaches this."""
+
+
+class CheckpointConfig(ApiModel):
+    """`spec.checkpoint`: what survives a stop."""
+
+    interval: StepCount | None = None
+    """Environment steps between checkpoints; a tenth of the run when unset."""
+    keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
+    """Newest checkpoints kept beside the best one."""
+    resume_from: Path | None = None
+    """A checkpoint folder to start the first attempt from."""
+    save_replay: Flag = False
+    """Store the replay ring in each checkpoint as well."""
+
+
+class TaskConfig(ApiModel):
+    """`spec.task`: the environment that is solved."""
+
+    name: Name
+    """A registered task, such as half_cheetah."""
+    entry_point: (
+        Annotated[
+            str, Field(strict=True, max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+        ]
+        | None
+    ) = None
+    """`module:attribute` of a task that is not registered."""
+    overrides: dict[ShortText, Finite | Flag | Text] = Field(default_factory=dict, max_length=64)
+    """Keyword arguments of the task's factory."""
+
+
+class Simulator(StrEnum):
+    """Physics backends a manifest may name."""
+
+    MUJOCO = "mujoco"
+    MJWARP = "mjwarp"
+
+
+AVAILABLE_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
+"""Simulators of this release; the others are refused by name."""

@@ -1,0 +1,1 @@
+"""Kubernetes operator, local executor and command line of Drivetrain; never imports torch."""

@@ -1,0 +1,1 @@
+"""Trainer of Drivetrain: launcher, runtime, physics, environments, algorithms, telemetry."""
