@@ -1,0 +1,62 @@
+# Two commands set everything up on a machine with Python 3.11 or newer and pip:
+#   make demo   trains a policy and prints the status of its run
+#   make test   runs the linters' and the tests' environment, then every test
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO_SEED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format typecheck docs bench nightly crd clean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Drivetrain needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.trainer: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the trainer and its libraries (torch is large: minutes on the first run)"
+	@$(PIP_INSTALL) -e '.[trainer]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the development environment (torch is large: minutes on the first run)"
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.trainer
+
+demo: $(VENV)/.trainer ## Train InvertedDoublePendulum to a return of 9,000 and print the status
+	$(BIN)/drivetrain run -f examples/inverted-double-pendulum-sac.yaml --fresh seed=$(DEMO_SEED)
+
+test: $(VENV)/.dev ## Unit, contract and learning tests
+	$(BIN)/python -m pytest -m "not nightly and not bench and not gpu"
+
+lint: $(VENV)/.dev ## Linters, formatter, types, import contracts, generated files, changelog
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m drivetrain_api.crd --check
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.dev ## Side-by-side measurements into build/bench (NAME=... picks one)
+	$(BIN)/python -m tests.bench $(NAME)
+
+nightly: $(VENV)/.dev ## Long trials: learning curves, soaks
+	$(BIN)/python -m pytest -m "nightly and not gpu" --timeout 7200
+
+crd: $(VENV)/.dev ## Write the CRD generated from the models
+	$(BIN)/python -m drivetrain_api.crd
+
+clean: ## Remove what builds and tests leave (not the environment, not your runs)
+	rm -rf build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
