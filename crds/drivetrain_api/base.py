@@ -34,6 +34,7 @@ class ApiModel(BaseModel):
     )
 
 
+AnyInt = Annotated[int, Field(strict=True, ge=-(2**63), le=INT64_MAX)]
 PositiveInt = Annotated[int, Field(strict=True, ge=1, le=INT32_MAX)]
 NonNegativeInt = Annotated[int, Field(strict=True, ge=0, le=INT32_MAX)]
 StepCount = Annotated[int, Field(strict=True, ge=1, le=INT64_MAX)]

@@ -14,10 +14,22 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
 from drivetrain_api.algorithms import AlgoName
+from drivetrain_api.base import ApiModel
+from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.explain import allowed, show
 from drivetrain_api.training import Simulator, TaskConfig
 
 TASK_GROUP = "drivetrain.tasks"
+
+
+class TaskParameters(ApiModel):
+    """What `task.overrides` may set of a task; a task with parameters derives from this.
+
+    Fields are scalars (a number, a flag or a text), each with a default.
+    """
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,8 @@ class TaskSpec:
 
     name: str
     factory: str
-    """``module:function`` returning a vector environment; imported in the trainer alone."""
+    """``module:function``, called with an ``EnvRequest`` and the parameters and returning a
+    vector environment; imported in the trainer alone."""
     observation_dim: int
     action_dim: int
     episode_length: int
@@ -40,6 +53,50 @@ class TaskSpec:
     presets: Mapping[AlgoName, Mapping[str, Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    parameters: type[TaskParameters] = TaskParameters
+
+    def resolve_overrides(self, overrides: Mapping[str, object]) -> TaskParameters:
+        """The task's parameters with the manifest's overrides put over their defaults.
+
+        Raises:
+            SpecError: for each override that the task does not have, or whose value its
+                parameter does not allow; the path is ``task.overrides.<key>``.
+        """
+        violations = [
+            Violation(f"task.overrides.{key}", self._unknown_override(key))
+            for key in overrides
+            if key not in self.parameters.model_fields
+        ]
+        known = {k: v for k, v in overrides.items() if k in self.parameters.model_fields}
+        resolved = self.parameters()
+        try:
+            resolved = self.parameters.model_validate(known)
+        except ValidationError as error:
+            violations += self._refused_values(error)
+        if violations:
+            raise SpecError(tuple(violations))
+        return resolved
+
+    def _refused_values(self, error: ValidationError) -> list[Violation]:
+        properties = self.parameters.model_json_schema(by_alias=False).get("properties", {})
+        names = {field.alias: name for name, field in self.parameters.model_fields.items()}
+        found = []
+        for item in error.errors(include_url=False):
+            if not item["loc"]:  # a rule over several parameters
+                found.append(Violation("task.overrides", item["msg"]))
+                continue
+            name = names.get(str(item["loc"][0]), str(item["loc"][0]))
+            message = f"must be {allowed(properties.get(name))}; got {show(item['input'])}"
+            found.append(Violation(f"task.overrides.{name}", message))
+        return found
+
+    def _unknown_override(self, key: str) -> str:
+        names = sorted(self.parameters.model_fields)
+        if not names:
+            return f"task {self.name!r} has no parameters to override"
+        near = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"it has: {', '.join(names)}"
+        return f"task {self.name!r} has no parameter {key!r}; {hint}"
 
 
 class UnknownTaskError(LookupError):

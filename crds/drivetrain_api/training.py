@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from drivetrain_api.base import (
+    AnyInt,
     ApiModel,
     Finite,
     Flag,
@@ -55,6 +56,11 @@ class EnvConfig(ApiModel):
 
     seed: Seed | None = None
     """Seeds the environments' own generator; derived from the run's seed when unset."""
+    collector_tensor_device: (
+        Annotated[str, Field(strict=True, max_length=8, pattern=r"^(cpu|cuda|cuda:[0-9]{1,2})$")]
+        | None
+    ) = None
+    """Resolved from training.collectorTensorDevice; a value that disagrees is refused."""
 
 
 class TrainingConfig(ApiModel):
@@ -64,9 +70,9 @@ class TrainingConfig(ApiModel):
     """Environment steps over all ranks after which the run is complete."""
     iterations: StepCount | None = None
     """Learner iterations after which the run is complete; instead of totalEnvSteps."""
-    device: Annotated[str, Field(strict=True, pattern=r"^(auto|cpu|cuda|cuda:[0-9]{1,2})$")] = (
-        "auto"
-    )
+    device: Annotated[
+        str, Field(strict=True, max_length=8, pattern=r"^(auto|cpu|cuda|cuda:[0-9]{1,2})$")
+    ] = "auto"
     """Torch device of the learner: auto, cpu, cuda, cuda:<index>."""
     collector_tensor_device: CollectorTensorDevice = CollectorTensorDevice.AUTO
     """Residency of collector tensors; `auto` follows the learner's device."""
@@ -130,7 +136,9 @@ class TaskConfig(ApiModel):
         | None
     ) = None
     """`module:attribute` of a task that is not registered."""
-    overrides: dict[ShortText, Finite | Flag | Text] = Field(default_factory=dict, max_length=64)
+    overrides: dict[ShortText, AnyInt | Finite | Flag | Text] = Field(
+        default_factory=dict, max_length=64
+    )
     """Keyword arguments of the task's factory."""
 
 
