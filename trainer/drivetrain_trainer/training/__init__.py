@@ -1,0 +1,1 @@
+"""How a rank trains: set-up, the learner loop, its boundaries, and its honest end."""
