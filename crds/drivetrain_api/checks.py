@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from drivetrain_api.algorithms import CriticKind
 from drivetrain_api.base import INT64_MAX
@@ -10,6 +11,10 @@ from drivetrain_api.errors import Violation
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import AVAILABLE_SIMULATORS, CollectorTensorDevice, TrainingConfig
 from drivetrain_api.trainingrun import MpsMode, TrainingRunSpec
+
+ALTERNATIVES: Final = (("training", ("total_env_steps", "iterations")),)
+"""Section and keys of which at most one is set; a choice in one layer of the composition
+displaces the others in the layers below."""
 
 
 def manifest_violations(spec: TrainingRunSpec) -> Iterator[Violation]:

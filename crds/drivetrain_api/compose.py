@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from drivetrain_api.algorithms import ALGO_LOG_NAMES, AVAILABLE_ALGORITHMS, AlgoName
 from drivetrain_api.checks import (
+    ALTERNATIVES,
     collector_residency,
     composed_violations,
     env_steps_per_iteration,
@@ -26,9 +27,6 @@ from drivetrain_api.explain import plain_object, show
 from drivetrain_api.refusals import violations_of
 from drivetrain_api.tasks import TaskSpec, UnknownTaskError, load_task
 from drivetrain_api.trainingrun import TrainingRun, TrainingRunSpec
-
-ALTERNATIVES: Final = (("training", "total_env_steps", "iterations"),)
-"""(section, key, key): a choice in one layer displaces the other key in the layers below."""
 
 PRESET_SECTIONS: Final = frozenset({"algo", "training", "evaluator", "checkpoint"})
 """Sections of the spec that a task may preset."""
@@ -149,7 +147,7 @@ def layered(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     lower = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in below.items()
     }
-    for section, *keys in ALTERNATIVES:
+    for section, keys in ALTERNATIVES:
         chosen = plain_object(above.get(section))
         if any(chosen.get(key) is not None for key in keys) and isinstance(
             lower.get(section), dict

@@ -1,0 +1,42 @@
+"""``outcome-rank<R>.json``: what a rank says of its end; torchrun itself only returns 1."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from drivetrain_api.artifacts.base import ArtifactModel
+from drivetrain_api.base import NonNegativeInt, Path, ShortText, StepOffset
+
+
+class RunStatus(StrEnum):
+    """Where a run, or a rank of it, stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+ErrorText = Annotated[str, Field(strict=True, max_length=4096)]
+
+
+class RankOutcome(ArtifactModel):
+    """Written atomically by each rank as its last act."""
+
+    rank: NonNegativeInt
+    """Global rank."""
+    exit_code: Annotated[int, Field(strict=True, ge=0, le=255)]
+    """What the rank asks the launcher to exit with (drivetrain_api.exit_codes)."""
+    status: RunStatus
+    """completed, interrupted or failed."""
+    error_type: ShortText | None = None
+    """Class of the error on failure."""
+    error: ErrorText | None = None
+    """Its message."""
+    env_steps: StepOffset = 0
+    """Environment steps over all ranks when it ended."""
+    checkpoint: Path | None = None
+    """Newest complete checkpoint."""

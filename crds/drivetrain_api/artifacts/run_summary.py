@@ -1,0 +1,105 @@
+"""``run_summary.json``: there from the start of a run, replaced atomically, read by tools."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from drivetrain_api.algorithms import AlgoName
+from drivetrain_api.artifacts.base import ArtifactModel
+from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
+from drivetrain_api.base import Finite, Name, NonNegativeFloat, Path, Seed, ShortText, StepOffset
+from drivetrain_api.training import Simulator
+
+TAIL_WINDOW_ITERATIONS = 100
+"""Iterations that the ``tail_`` and ``final_`` figures are means over."""
+
+
+class RunSeeds(ArtifactModel):
+    """Seeds in use."""
+
+    run: Seed
+    """`spec.seed`."""
+    algo: Seed
+    """Seed of the global Python and Torch generators."""
+    env: Seed
+    """Seed of the environments' own generator."""
+
+
+class RunSummary(ArtifactModel):
+    """State of a run; figures that it has none of yet are null."""
+
+    status: RunStatus
+    """running until the end."""
+    algo: AlgoName
+    """Algorithm."""
+    task: Name
+    """Task."""
+    sim_backend: Simulator
+    """Physics backend."""
+    log_dir: Path
+    """The run directory."""
+    seeds: RunSeeds
+    """Seeds."""
+    start_time_utc: datetime
+    """Start of the first attempt."""
+    end_time_utc: datetime | None = None
+    """End of the latest attempt; null while it runs."""
+    wall_time_sec: NonNegativeFloat | None = None
+    """Seconds of the latest attempt, start-up included."""
+    training_wall_time_sec: NonNegativeFloat | None = None
+    """Seconds of the latest attempt inside the training loop."""
+    completed_iterations: StepOffset = 0
+    """Learner iterations of the run."""
+    total_env_steps: StepOffset = 0
+    """Environment steps of the run over all ranks."""
+    final_mean_reward: Finite | None = None
+    """Mean return of the last 100 episodes."""
+    best_mean_reward: Finite | None = None
+    """Best such mean."""
+    mean_episode_length: NonNegativeFloat | None = None
+    """Mean length of the last 100 episodes, steps."""
+    evaluated_return: Finite | None = None
+    """Mean return of the latest evaluation."""
+    best_evaluated_return: Finite | None = None
+    """Mean return of the best evaluation."""
+    last_checkpoint: Path | None = None
+    """Newest complete checkpoint."""
+    best_checkpoint: Path | None = None
+    """Checkpoint of the best evaluation, or else of the best training reward."""
+    trace_path: Path | None = None
+    """Timeline trace."""
+    wandb_run_url: Path | None = None
+    """W&B page of the run."""
+    metric_schema_version: Literal[1] = 1
+    """Version of the metric schema that the run logs by."""
+    runtime_manifest: dict[ShortText, JsonValue] | None = None
+    """Runtime manifest 1 of an off-policy run; null where the algorithm has none."""
+    final_env_steps_per_sec: NonNegativeFloat | None = None
+    """Throughput over all ranks at the end."""
+    tail_env_steps_per_sec: NonNegativeFloat | None = None
+    """Throughput over the last `tail_iteration_count` iterations."""
+    tail_iteration_count: StepOffset = 0
+    """Iterations in the tail window."""
+    tail_window_iterations: Annotated[int, Field(strict=True, ge=1)] = TAIL_WINDOW_ITERATIONS
+    """Size of the tail window."""
+    final_learner_replay_rows_per_sec: NonNegativeFloat | None = None
+    """Replay rows that updates read, a second, over all ranks."""
+    final_cycle_wall_ms: NonNegativeFloat | None = None
+    """Wall time of a learner iteration."""
+    final_inference_ms: NonNegativeFloat | None = None
+    """Inference of a learner iteration."""
+    final_inference_h2d_ms: NonNegativeFloat | None = None
+    """Its copy to the device."""
+    final_inference_forward_ms: NonNegativeFloat | None = None
+    """Its forward pass."""
+    final_inference_d2h_ms: NonNegativeFloat | None = None
+    """Its copy from the device."""
+    backend_diagnostics: dict[ShortText, JsonValue] | None = None
+    """Physics backend diagnostics of PPO, which has no runtime manifest."""
+    error_type: ShortText | None = None
+    """Class of the error on failure."""
+    error: ErrorText | None = None
+    """Its message."""
