@@ -1,0 +1,1 @@
+"""What a run leaves on its storage: run directory, summary, configuration, checkpoints."""
