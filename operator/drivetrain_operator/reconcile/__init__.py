@@ -1,0 +1,1 @@
+"""Reconcile: a pure function from what is observed to what must be done next."""
