@@ -27,3 +27,8 @@ ENV_PROGRESS_SINK: Final = "DRIVETRAIN_PROGRESS_SINK"
 """Where the launcher publishes progress: ``file:<path>`` or ``configmap:<name>``."""
 ENV_TERMINATION_LOG: Final = "DRIVETRAIN_TERMINATION_LOG"
 """Path of the termination message file; ``/dev/termination-log`` when unset."""
+
+SUSPENDED_BY: Final = f"{PREFIX}/suspended-by"
+"""Annotation written by the command line when it sets ``spec.suspend``. Value: who asked."""
+LOCAL_STORAGE: Final = f"{PREFIX}/local-storage"
+"""Annotation written by the local store. Value: the absolute path that stands for the volume."""
