@@ -1,0 +1,390 @@
+"""The lockstep between collector and learner: observations one way, actions back.
+
+The environments of a rank form as many *groups* as the ring has slots (one by default); a
+slot belongs to a group. In tick *t* the collector publishes every group's observations, the
+learner answers each with actions of one and the same policy. With two groups, one group is
+stepped while the other's actions are inferred, and updates still fall only between ticks.
+
+A slot carries the tick and the epoch (the number of the policy) of what is in it, and both
+sides check them: a mismatch is a `ProtocolError`, never a wrong action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Self
+
+import torch
+from torch import Tensor
+
+from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
+from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
+from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+
+NO_EPOCH: Final = -1
+"""Epoch of a request whose group has had no response yet."""
+
+# Words of the ring's header, each group of them written by one side alone.
+_STOP: Final = 0
+_RESPONDED: Final = 1
+_RESPONDED_TICK: Final = 2
+# Words of a slot's two headers.
+_TICK: Final = 0
+_EPOCH: Final = 1
+_EXTRA: Final = 2
+_LINE: Final = CACHE_LINE // WORD
+
+
+class Command(IntEnum):
+    """What a response asks the collector to do."""
+
+    STEP = 0
+    SNAPSHOT = 1
+    """Step, then publish the environments' random generator state on the board."""
+    STOP = 2
+    """End; there are no actions."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A group's observations; views of the slot, valid until the response is given."""
+
+    observation: Tensor
+    """(n, o) float32."""
+    done: Tensor
+    """(n,) float32, 1 where an episode ended in the step before."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """A group's actions; a view of the slot, valid until the group's next request."""
+
+    action: Tensor
+    """(n, a) float32, normalised."""
+    epoch: int
+    command: Command
+
+
+@dataclass(frozen=True)
+class InferenceFlight:
+    """Requests and responses under way, as the collector sees them (requests; ticks)."""
+
+    queue_depth: int
+    """Requests that the learner has not answered."""
+    action_backlog: int
+    """Answers that the collector has not taken."""
+    max_action_backlog: int
+    in_flight: int
+    """Requests whose answer has not been taken."""
+    max_in_flight: int
+    publication_lag: int
+    """Ticks between the newest request and the newest answer."""
+    max_publication_lag: int
+
+
+@dataclass(frozen=True)
+class _Slot:
+    request: memoryview
+    response: memoryview
+    observation: Tensor
+    done: Tensor
+    action: Tensor
+
+
+class InferenceRing:
+    """The shared slots and their two bells; each process opens its own port on them."""
+
+    def __init__(
+        self,
+        *,
+        num_envs: int,
+        observation_dim: int,
+        action_dim: int,
+        capacity: int,
+        memory: SharedMemory | None = None,
+        requests: Doorbell | None = None,
+        responses: Doorbell | None = None,
+    ) -> None:
+        for name, value in (
+            ("num_envs", num_envs),
+            ("observation_dim", observation_dim),
+            ("action_dim", action_dim),
+            ("capacity", capacity),
+        ):
+            if value < 1:
+                raise ValueError(f"inference ring: {name} {value}, at least 1")
+        self.num_envs = num_envs
+        self.observation_dim = observation_dim
+        self.action_dim = action_dim
+        self.capacity = capacity
+        self.groups = min(capacity, num_envs)
+        """Groups that the environments form."""
+        plan = MemoryPlan()
+        self._header = plan.words(_LINE)
+        self._headers = plan.words(2 * _LINE * capacity)
+        self._observation = plan.floats(capacity, num_envs, observation_dim)
+        self._done = plan.floats(capacity, num_envs)
+        self._action = plan.floats(capacity, num_envs, action_dim)
+        self.memory = memory or SharedMemory.create(plan.nbytes, "inference")
+        self.requests = requests or Doorbell()
+        self.responses = responses or Doorbell()
+
+    @classmethod
+    def create(
+        cls, num_envs: int, observation_dim: int, action_dim: int, capacity: int = 1
+    ) -> Self:
+        """A ring for `num_envs` environments with `capacity` slots."""
+        return cls(
+            num_envs=num_envs,
+            observation_dim=observation_dim,
+            action_dim=action_dim,
+            capacity=capacity,
+        )
+
+    def group_size(self, group: int) -> int:
+        """Environments of a group; sizes differ by one at most."""
+        return self.num_envs // self.groups + (group < self.num_envs % self.groups)
+
+    def collector_port(self, learner: Peer) -> CollectorPort:
+        """The end of the process that steps the environments."""
+        return CollectorPort(self, learner)
+
+    def learner_port(self, collector: Peer) -> LearnerPort:
+        """The end of the process that holds the policy."""
+        return LearnerPort(self, collector)
+
+    def header(self) -> memoryview:
+        """Words of the ring: the stop flag, responses given, tick of the newest response."""
+        return self.memory.words(self._header, _LINE)
+
+    def slot(self, group: int) -> _Slot:
+        """Views of a group's slot."""
+        rows = self.group_size(group)
+
+        def floats(offset: int, *columns: int) -> Tensor:
+            shape = (self.capacity, self.num_envs, *columns)
+            return self.memory.tensor(shape, torch.float32, offset)[group, :rows]
+
+        words = self.memory.words(self._headers + 2 * CACHE_LINE * group, 2 * _LINE)
+        return _Slot(
+            request=words[:_LINE],
+            response=words[_LINE:],
+            observation=floats(self._observation, self.observation_dim),
+            done=floats(self._done),
+            action=floats(self._action, self.action_dim),
+        )
+
+    def close(self) -> None:
+        """Close memory and bells; a second time does nothing."""
+        self.memory.close()
+        self.requests.close()
+        self.responses.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {
+            "num_envs": self.num_envs,
+            "observation_dim": self.observation_dim,
+            "action_dim": self.action_dim,
+            "capacity": self.capacity,
+            "memory": self.memory,
+            "requests": self.requests,
+            "responses": self.responses,
+        }
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # a received object is built like a new one
+
+
+class CollectorPort:
+    """The collector's end: strictly request, then response, for each group in turn."""
+
+    def __init__(self, ring: InferenceRing, learner: Peer) -> None:
+        self.groups = ring.groups
+        self._ring = ring
+        self._peer = learner
+        self._header = ring.header()
+        self._slots = [ring.slot(group) for group in range(ring.groups)]
+        self._epochs = [NO_EPOCH] * ring.groups
+        self._credits = 0
+        self._requested = 0
+        self._taken = 0
+        self._tick = 0
+        self._max_backlog = 0
+        self._max_in_flight = 0
+        self._max_lag = 0
+
+    def request(self, tick: int, observation: Tensor, done: Tensor, *, group: int = 0) -> None:
+        """Publish a group's observations for a tick and wake the learner.
+
+        Args:
+            tick: of the action that is asked for.
+            observation: (n, o).
+            done: (n,) where an episode ended in the step before.
+            group: whose.
+        """
+        slot = self._slots[group]
+        slot.observation.copy_(observation)
+        slot.done.copy_(done)
+        slot.request[_TICK] = tick
+        slot.request[_EPOCH] = self._epochs[group]
+        self._ring.requests.ring()
+        self._requested += 1
+        self._tick = tick
+        self._observe_flight()
+
+    def requested_observation(self, group: int = 0) -> Tensor:
+        """(n, o) what the group's latest request published; valid until its next request."""
+        return self._slots[group].observation
+
+    def await_response(
+        self, tick: int, timeout_s: float | None = None, *, group: int = 0
+    ) -> Response:
+        """Wait for a group's actions of a tick.
+
+        Raises:
+            PeerDiedError: the learner is gone.
+            StaleTickError: no answer within `timeout_s` seconds.
+            ProtocolError: the answer is for another tick, or from another policy.
+        """
+        while self._credits == 0:
+            rings = wait(self._ring.responses, self._peer, timeout_s)
+            if rings == 0:
+                raise StaleTickError(tick, timeout_s or 0.0, waiting_for="the learner's actions")
+            self._credits += rings
+            self._observe_flight()
+        if self._header[_STOP]:
+            return Response(self._slots[group].action, self._epochs[group], Command.STOP)
+        self._credits -= 1
+        self._taken += 1
+        return self._take(tick, group)
+
+    def flight(self, *, reset: bool = False) -> InferenceFlight:
+        """Gauges now and their maxima; `reset` starts the maxima anew."""
+        responded = self._header[_RESPONDED]
+        gauges = InferenceFlight(
+            queue_depth=max(self._requested - responded, 0),
+            action_backlog=max(responded - self._taken, 0),
+            max_action_backlog=self._max_backlog,
+            in_flight=self._requested - self._taken,
+            max_in_flight=self._max_in_flight,
+            publication_lag=self._lag(),
+            max_publication_lag=self._max_lag,
+        )
+        if reset:
+            self._max_backlog = self._max_in_flight = self._max_lag = 0
+        return gauges
+
+    def _take(self, tick: int, group: int) -> Response:
+        slot = self._slots[group]
+        if slot.response[_TICK] != tick:
+            raise ProtocolError(
+                f"response of group {group}: tick", expected=tick, found=slot.response[_TICK]
+            )
+        epoch = slot.response[_EPOCH]
+        newest = max(self._epochs)
+        if epoch < newest or (group > 0 and epoch != self._epochs[0]):
+            raise ProtocolError(
+                f"response of group {group}, tick {tick}: epoch",
+                expected=self._epochs[0] if group else f"at least {newest}",
+                found=epoch,
+            )
+        self._epochs[group] = epoch
+        return Response(slot.action, epoch, Command(slot.response[_EXTRA]))
+
+    def _lag(self) -> int:
+        return max(self._tick - self._header[_RESPONDED_TICK], 0) if self._taken else 0
+
+    def _observe_flight(self) -> None:
+        self._max_backlog = max(self._max_backlog, self._header[_RESPONDED] - self._taken)
+        self._max_in_flight = max(self._max_in_flight, self._requested - self._taken)
+        self._max_lag = max(self._max_lag, self._lag())
+
+
+class LearnerPort:
+    """The learner's end: answers each group of a tick, in the groups' order."""
+
+    def __init__(self, ring: InferenceRing, collector: Peer) -> None:
+        self.groups = ring.groups
+        self._ring = ring
+        self._peer = collector
+        self._header = ring.header()
+        self._slots = [ring.slot(group) for group in range(ring.groups)]
+        self._epochs = [NO_EPOCH] * ring.groups
+        self._credits = 0
+
+    def await_request(
+        self,
+        tick: int,
+        timeout_s: float | None,
+        *,
+        group: int = 0,
+        interrupt: Interrupt | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> Request:
+        """Wait for a group's observations of a tick.
+
+        Args:
+            tick: the next one of this group.
+            timeout_s: seconds at most; None waits as long as the collector lives.
+            group: groups are served in order, 0 first.
+            interrupt: ends the wait early.
+            meanwhile: work to do while waiting. Where a tick's rows need more slots than the
+                ingress has, this must drain it, or both sides wait for each other.
+
+        Raises:
+            PeerDiedError: the collector is gone (`CollectorFailedError` says why).
+            StaleTickError: the collector lives but did not come in time.
+            StopRequestedError: `interrupt` was set.
+            ProtocolError: the request is for another tick, or answers another policy.
+        """
+        if self._credits == 0:
+            self._credits = wait(
+                self._ring.requests, self._peer, timeout_s, interrupt=interrupt, meanwhile=meanwhile
+            )
+            if self._credits == 0:
+                raise StaleTickError(tick, timeout_s or 0.0, waiting_for="the collector's request")
+        self._credits -= 1
+        slot = self._slots[group]
+        found = (slot.request[_TICK], slot.request[_EPOCH])
+        if found != (tick, self._epochs[group]):
+            raise ProtocolError(
+                f"request of group {group}: (tick, epoch)",
+                expected=(tick, self._epochs[group]),
+                found=found,
+            )
+        return Request(slot.observation, slot.done)
+
+    def respond(
+        self,
+        tick: int,
+        epoch: int,
+        action: Tensor,
+        command: Command = Command.STEP,
+        *,
+        group: int = 0,
+    ) -> None:
+        """Publish a group's actions of a tick and release the collector.
+
+        Args:
+            tick: of the request.
+            epoch: number of the policy that chose the actions: never falling, and the same
+                for all groups of a tick.
+            action: (n, a), on any device; copied here.
+            command: what to do with them.
+            group: of the request.
+        """
+        slot = self._slots[group]
+        slot.action.copy_(action)
+        slot.response[_TICK] = tick
+        slot.response[_EPOCH] = epoch
+        slot.response[_EXTRA] = int(command)
+        self._epochs[group] = epoch
+        self._header[_RESPONDED_TICK] = tick
+        self._header[_RESPONDED] += 1
+        self._ring.responses.ring()
+
+    def stop(self) -> None:
+        """Ask the collector to end, whatever it waits for."""
+        self._header[_STOP] = 1
+        self._ring.responses.ring()

@@ -1,0 +1,407 @@
+"""The bounded first-in first-out line of packed rows from collector to replay.
+
+`depth` slots of `slot_rows` rows lie in shared memory. A vector of transitions is published
+as contiguous chunks, one slot each; the last one is marked, so that the reader knows when a
+tick is whole. Where no slot is free the writer waits, and the wait is counted.
+
+Every counter here counts chunks, not vectors.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Self
+
+import torch
+
+from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
+from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
+from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+_LINE: Final = CACHE_LINE // WORD
+
+# Words that the producer writes.
+_PUBLISHED: Final = 0
+_HIGH_WATER: Final = 1
+_WAITS: Final = 2
+_WAIT_NS: Final = 3
+_EARLY: Final = 4
+_DROPPED: Final = 5
+_CLOSED_RETURNS: Final = 6
+_STOP_RETURNS: Final = 7
+# Words that the consumer writes.
+_RELEASED: Final = 0
+_CLOSED: Final = 1
+_STOPPED: Final = 2
+# Words of a slot's header.
+_SEQUENCE: Final = 0
+_TICK: Final = 1
+_ROWS: Final = 2
+_LAST: Final = 3
+
+DRAIN_TIMEOUT_S: Final = 60.0
+"""A collector that has asked for the next tick has published this one already."""
+
+
+@dataclass(frozen=True)
+class IngressCounters:
+    """Exact accounting, by the names of the runtime manifest."""
+
+    ingress_depth: int
+    ingress_slot_rows: int
+    published_sequence: int
+    """Chunks published."""
+    release_sequence: int
+    """Chunks taken out."""
+    occupancy: int
+    """Chunks in the line now."""
+    high_water_occupancy: int
+    """Most chunks in the line at once, over the run."""
+    backpressure_waits: int
+    """Chunks that had to wait for a free slot."""
+    early_returns: int
+    """Writes that ended before all their chunks were published."""
+    dropped_batches: int
+    """Chunks that were not published for that reason."""
+    closed_returns: int
+    """Early returns because the line was closed."""
+    stop_returns: int
+    """Early returns because the writer was asked to stop."""
+    backpressure_wait_s: float
+    """Seconds waited for free slots."""
+
+
+class WriteResult(Enum):
+    """How a write ended."""
+
+    COMPLETE = "complete"
+    CLOSED = "closed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The oldest published rows; a view of the slot, valid until it is released."""
+
+    sequence: int
+    tick: int
+    last: bool
+    """Whether the tick is whole with this chunk."""
+    rows: Tensor
+    """(n, W) float32, n from 0 to `slot_rows`."""
+
+
+class ReplayIngress:
+    """The shared slots and their two bells; each process opens its own port on them."""
+
+    def __init__(
+        self,
+        *,
+        depth: int,
+        slot_rows: int,
+        width: int,
+        memory: SharedMemory | None = None,
+        published: Doorbell | None = None,
+        released: Doorbell | None = None,
+    ) -> None:
+        for name, value in (("depth", depth), ("slot_rows", slot_rows), ("width", width)):
+            if value < 1:
+                raise ValueError(f"replay ingress: {name} {value}, at least 1")
+        self.depth = depth
+        self.slot_rows = slot_rows
+        self.width = width
+        plan = MemoryPlan()
+        self._producer = plan.words(_LINE)
+        self._consumer = plan.words(_LINE)
+        self._headers = plan.words(_LINE * depth)
+        self._rows = plan.floats(depth, slot_rows, width)
+        self.memory = memory or SharedMemory.create(plan.nbytes, "ingress")
+        self.published = published or Doorbell()
+        self.released = released or Doorbell()
+
+    @classmethod
+    def create(cls, depth: int, slot_rows: int, width: int) -> Self:
+        """A line of `depth` slots of `slot_rows` rows of `width` floats."""
+        return cls(depth=depth, slot_rows=slot_rows, width=width)
+
+    def producer(self, learner: Peer) -> IngressProducer:
+        """The end of the process that has the transitions."""
+        return IngressProducer(self, learner)
+
+    def consumer(self, collector: Peer, *, first_tick: int = 0) -> IngressConsumer:
+        """The end of the process that trains on them; `first_tick` is the first to come."""
+        return IngressConsumer(self, collector, first_tick)
+
+    def producer_words(self) -> memoryview:
+        """Counters that the producer writes."""
+        return self.memory.words(self._producer, _LINE)
+
+    def consumer_words(self) -> memoryview:
+        """Counter and flags that the consumer writes."""
+        return self.memory.words(self._consumer, _LINE)
+
+    def headers(self) -> list[memoryview]:
+        """A header a slot."""
+        return [
+            self.memory.words(self._headers + CACHE_LINE * slot, _LINE)
+            for slot in range(self.depth)
+        ]
+
+    def slots(self) -> Tensor:
+        """(depth, slot_rows, W) float32."""
+        return self.memory.tensor(
+            (self.depth, self.slot_rows, self.width), torch.float32, self._rows
+        )
+
+    def counters(self) -> IngressCounters:
+        """The accounting now; exact on either side for what that side does."""
+        producer, consumer = self.producer_words(), self.consumer_words()
+        released = consumer[_RELEASED]
+        published = producer[_PUBLISHED]
+        return IngressCounters(
+            ingress_depth=self.depth,
+            ingress_slot_rows=self.slot_rows,
+            published_sequence=published,
+            release_sequence=released,
+            occupancy=min(max(published - released, 0), self.depth),
+            high_water_occupancy=producer[_HIGH_WATER],
+            backpressure_waits=producer[_WAITS],
+            early_returns=producer[_EARLY],
+            dropped_batches=producer[_DROPPED],
+            closed_returns=producer[_CLOSED_RETURNS],
+            stop_returns=producer[_STOP_RETURNS],
+            backpressure_wait_s=producer[_WAIT_NS] * 1e-9,
+        )
+
+    def close(self) -> None:
+        """Close memory and bells; a second time does nothing."""
+        self.memory.close()
+        self.published.close()
+        self.released.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {
+            "depth": self.depth,
+            "slot_rows": self.slot_rows,
+            "width": self.width,
+            "memory": self.memory,
+            "published": self.published,
+            "released": self.released,
+        }
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # a received object is built like a new one
+
+
+class IngressProducer:
+    """The writer's end."""
+
+    def __init__(self, ingress: ReplayIngress, learner: Peer) -> None:
+        self._ingress = ingress
+        self._peer = learner
+        self._own = ingress.producer_words()
+        self._flags = ingress.consumer_words()
+        self._headers = ingress.headers()
+        self._slots = ingress.slots()
+        self._free = ingress.depth
+
+    def write(self, rows: Tensor, tick: int, *, last: bool = True) -> WriteResult:
+        """Publish rows in order, waiting for free slots where there are none.
+
+        Args:
+            rows: (n, W) float32; none at all still marks the tick whole.
+            tick: of the rows; never falling from write to write.
+            last: whether the tick is whole with these rows.
+
+        Returns:
+            COMPLETE, or why it ended early: what was published until then is a valid prefix.
+
+        Raises:
+            PeerDiedError: the learner is gone.
+        """
+        size = self._ingress.slot_rows
+        chunks = max(-(-rows.shape[0] // size), 1)
+        for chunk in range(chunks):
+            early = self._await_free()
+            if early is not None:
+                return self._end_early(early, chunks - chunk)
+            part = rows[chunk * size : (chunk + 1) * size]
+            self._publish(part, tick, last=last and chunk == chunks - 1)
+        return WriteResult.COMPLETE
+
+    def _await_free(self) -> WriteResult | None:
+        ended = self._ended()
+        if ended is not None:
+            return ended
+        self._free += self._ingress.released.collect()
+        if self._free > 0:
+            return None
+        self._own[_WAITS] += 1
+        started = time.monotonic_ns()
+        try:
+            while self._free <= 0 and (ended := self._ended()) is None:
+                self._free += wait(self._ingress.released, self._peer, None)
+        finally:
+            self._own[_WAIT_NS] += time.monotonic_ns() - started
+        return ended
+
+    def _ended(self) -> WriteResult | None:
+        if self._flags[_CLOSED]:
+            return WriteResult.CLOSED
+        return WriteResult.STOPPED if self._flags[_STOPPED] else None
+
+    def _end_early(self, result: WriteResult, dropped: int) -> WriteResult:
+        self._own[_EARLY] += 1
+        self._own[_DROPPED] += dropped
+        self._own[_CLOSED_RETURNS if result is WriteResult.CLOSED else _STOP_RETURNS] += 1
+        return result
+
+    def _publish(self, rows: Tensor, tick: int, *, last: bool) -> None:
+        sequence = self._own[_PUBLISHED]
+        slot = sequence % self._ingress.depth
+        count = rows.shape[0]
+        if count:
+            self._slots[slot, :count].copy_(rows)
+        header = self._headers[slot]
+        header[_SEQUENCE] = sequence
+        header[_TICK] = tick
+        header[_ROWS] = count
+        header[_LAST] = last
+        self._own[_PUBLISHED] = sequence + 1
+        occupancy = sequence + 1 - self._flags[_RELEASED]
+        self._own[_HIGH_WATER] = max(self._own[_HIGH_WATER], occupancy)
+        self._free -= 1
+        self._ingress.published.ring()
+
+
+class IngressConsumer:
+    """The reader's end; used by one thread at a time."""
+
+    def __init__(self, ingress: ReplayIngress, collector: Peer, first_tick: int) -> None:
+        self.completed_tick = first_tick - 1
+        """Newest tick whose rows have all been taken out."""
+        self._ingress = ingress
+        self._peer = collector
+        self._own = ingress.consumer_words()
+        self._headers = ingress.headers()
+        self._slots = ingress.slots()
+        self._credits = 0
+
+    @property
+    def slots(self) -> Tensor:
+        """(depth, slot_rows, W) float32: the memory under every chunk."""
+        return self._slots
+
+    def peek(self) -> Chunk | None:
+        """The oldest published chunk, None when there is none; never waits.
+
+        Raises:
+            ProtocolError: the slot does not carry the chunk that is due.
+        """
+        if self._credits == 0:
+            self._credits = self._ingress.published.collect()
+            if self._credits == 0:
+                return None
+        sequence = self._own[_RELEASED]
+        slot = sequence % self._ingress.depth
+        header = self._headers[slot]
+        if header[_SEQUENCE] != sequence:
+            raise ProtocolError(
+                f"ingress slot {slot}: sequence", expected=sequence, found=header[_SEQUENCE]
+            )
+        rows = self._slots[slot, : header[_ROWS]]
+        return Chunk(sequence, header[_TICK], bool(header[_LAST]), rows)
+
+    def release(self, chunk: Chunk) -> None:
+        """Give the oldest chunk's slot back to the writer."""
+        if chunk.last:
+            self.completed_tick = chunk.tick
+        self._credits -= 1
+        self._own[_RELEASED] = chunk.sequence + 1
+        self._ingress.released.ring()
+
+    def poll(self, append: Callable[[Tensor], None], through_tick: int) -> int:
+        """Take out what is published of ticks up to `through_tick`; never waits.
+
+        Args:
+            append: given each chunk's rows (n, W), which it must copy.
+            through_tick: later ticks stay in the line.
+
+        Returns:
+            Rows taken.
+        """
+        taken = 0
+        while (chunk := self.peek()) is not None and chunk.tick <= through_tick:
+            if chunk.rows.shape[0]:
+                append(chunk.rows)
+                taken += chunk.rows.shape[0]
+            self.release(chunk)
+        return taken
+
+    def drain(
+        self,
+        append: Callable[[Tensor], None],
+        through_tick: int,
+        *,
+        timeout_s: float = DRAIN_TIMEOUT_S,
+        interrupt: Interrupt | None = None,
+    ) -> int:
+        """Take out exactly the rows of ticks up to `through_tick`, waiting for the last.
+
+        Returns:
+            Rows taken.
+
+        Raises:
+            PeerDiedError: the collector is gone before the tick was whole.
+            StaleTickError: the tick was not whole within `timeout_s` seconds.
+            StopRequestedError: `interrupt` was set.
+            ProtocolError: a later tick began before this one was whole.
+        """
+        taken = self.poll(append, through_tick)
+        while self.completed_tick < through_tick:
+            later = self.peek()
+            if later is not None:
+                raise ProtocolError(
+                    "ingress: tick before the last is whole",
+                    expected=f"at most {through_tick}",
+                    found=later.tick,
+                )
+            self.await_published(through_tick, timeout_s, interrupt=interrupt)
+            taken += self.poll(append, through_tick)
+        return taken
+
+    def await_published(
+        self, tick: int, timeout_s: float | None, *, interrupt: Interrupt | None = None
+    ) -> None:
+        """Wait until `peek` has something that it had not before; errors as of `drain`."""
+        rings = wait(self._ingress.published, self._peer, timeout_s, interrupt=interrupt)
+        if rings == 0:
+            raise StaleTickError(tick, timeout_s or 0.0, waiting_for="its replay rows")
+        self._credits += rings
+
+    def meanwhile(self, append: Callable[[Tensor], None], through_tick: int) -> Meanwhile:
+        """`poll`, as work for the wait on the next request: see `LearnerPort.await_request`."""
+        return Meanwhile(self._ingress.published, lambda: self._serve(append, through_tick))
+
+    def request_stop(self) -> None:
+        """Ask the writer to publish nothing more, also where it waits for a free slot."""
+        self._own[_STOPPED] = 1
+        self._ingress.released.ring()
+
+    def close(self) -> None:
+        """Take nothing out any more; a writer that waits for a free slot returns."""
+        self._own[_CLOSED] = 1
+        self._ingress.released.ring()
+
+    def _serve(self, append: Callable[[Tensor], None], through_tick: int) -> None:
+        # Collected here even where nothing may be taken yet: a bell left ringing would turn
+        # the wait into a spin.
+        self._credits += self._ingress.published.collect()
+        self.poll(append, through_tick)

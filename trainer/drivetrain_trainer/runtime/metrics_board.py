@@ -1,0 +1,236 @@
+"""What the collector reports of itself: named float64 values under a sequence lock.
+
+One writer, one reader, no waiting: the reader takes whole reports only, and the newest one
+wins. Names are agreed in the ready handshake and may grow (an episode may end for a reason
+that has not been seen before): the board holds them beside the values.
+
+A checksum beside the version tells a torn record also on processors that reorder writes.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from drivetrain_trainer.runtime.faults import StaleTickError
+from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+MAX_NAMES: Final = 512
+"""Names of a board."""
+NAME_BYTES: Final = 120
+"""Bytes of a name in UTF-8."""
+MAX_STATE_BYTES: Final = 16_384
+"""Bytes of one random generator's state; a CPU generator's has 5,056."""
+
+_LINE: Final = CACHE_LINE // WORD
+_VERSION: Final = 0
+"""Odd while a record is being written."""
+_TICK: Final = 1
+_BYTES: Final = 2
+_CHECKSUM: Final = 3
+_READ_TIMEOUT_S: Final = 1.0
+_FLOAT: Final = 8
+
+
+@dataclass(frozen=True)
+class BoardReport:
+    """One whole report."""
+
+    tick: int
+    """The tick that comes next."""
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RngSnapshot:
+    """Random generator states of the environments, one a group."""
+
+    tick: int
+    """The tick that comes next when these states are put back."""
+    states: tuple[Tensor, ...]
+    """Each (bytes,) uint8 on the CPU."""
+
+
+class _Record:
+    """Bytes with a tick, written and read as a whole (sequence lock and checksum)."""
+
+    def __init__(self, memory: SharedMemory, header: int, body: int, capacity: int) -> None:
+        self._header = memory.words(header, _LINE)
+        self._body = memory.octets(body, capacity)
+
+    def write(self, tick: int, data: bytes) -> None:
+        header = self._header
+        header[_VERSION] += 1
+        header[_TICK] = tick
+        header[_BYTES] = len(data)
+        header[_CHECKSUM] = zlib.crc32(data, header[_VERSION] + 1)
+        self._body[: len(data)] = data
+        header[_VERSION] += 1
+
+    def read(self, seen: int) -> tuple[int, int, bytes] | None:
+        """Version, tick and bytes; None where the version is still `seen`."""
+        header = self._header
+        deadline = time.monotonic() + _READ_TIMEOUT_S
+        while True:
+            version = header[_VERSION]
+            if version == seen:
+                return None
+            if version % 2 == 0:
+                tick, checksum = header[_TICK], header[_CHECKSUM]
+                data = bytes(self._body[: min(max(header[_BYTES], 0), len(self._body))])
+                if header[_VERSION] == version and zlib.crc32(data, version) == checksum:
+                    return version, tick, data
+            if time.monotonic() > deadline:
+                raise StaleTickError(header[_TICK], _READ_TIMEOUT_S, waiting_for="a whole record")
+
+
+class MetricsBoard:
+    """The shared board; the collector writes, the learner reads."""
+
+    def __init__(self, *, groups: int, memory: SharedMemory | None = None) -> None:
+        self.groups = groups
+        plan = MemoryPlan()
+        headers = plan.words(2 * _LINE)
+        values_bytes = 2 * MAX_NAMES * _FLOAT
+        values = plan.reserve(values_bytes)
+        names = plan.reserve(MAX_NAMES * (NAME_BYTES + 1))
+        states_bytes = groups * (WORD + MAX_STATE_BYTES)
+        states = plan.reserve(states_bytes)
+        self.memory = memory or SharedMemory.create(plan.nbytes, "metrics")
+        self._report = _Record(self.memory, headers, values, values_bytes)
+        self._snapshot = _Record(self.memory, headers + CACHE_LINE, states, states_bytes)
+        self._names = self.memory.octets(names, MAX_NAMES * (NAME_BYTES + 1))
+        self._known: list[str] = []
+        self._places: dict[str, int] = {}
+        self._seen = 0
+
+    @classmethod
+    def create(cls, groups: int = 1) -> MetricsBoard:
+        """A board for a collector whose environments form `groups` groups."""
+        return cls(groups=groups)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that this side knows, in their places' order."""
+        return tuple(self._known)
+
+    def agree(self, names: Sequence[str]) -> None:
+        """Writer: fix the places of these names; a report need not give each a value.
+
+        Raises:
+            ValueError: a name is too long, or there are too many.
+        """
+        for name in names:
+            if name not in self._places:
+                self._add(name)
+
+    def publish(self, tick: int, values: Mapping[str, float]) -> None:
+        """Writer: replace the report; names without a value are absent from it.
+
+        Args:
+            tick: the one that comes next.
+            values: by name; a name that is new is added.
+        """
+        self.agree([name for name in values if name not in self._places])
+        size = len(self._known)
+        record = array("d", bytes(2 * size * _FLOAT))
+        for name, value in values.items():
+            place = self._places[name]
+            record[place] = value
+            record[size + place] = 1.0
+        self._report.write(tick, record.tobytes())
+
+    def read(self) -> BoardReport | None:
+        """Reader: the newest whole report, None where there is none since the last read.
+
+        Raises:
+            StaleTickError: the writer did not finish a report within a second: it is stuck,
+                or gone, in the middle of one.
+        """
+        found = self._report.read(self._seen)
+        if found is None:
+            return None
+        self._seen, tick, data = found
+        record = array("d", data)
+        size = len(record) // 2
+        self._read_names(size)
+        values = {
+            self._known[place]: record[place] for place in range(size) if record[size + place]
+        }
+        return BoardReport(tick, values)
+
+    def write_snapshot(self, tick: int, states: Sequence[Tensor]) -> None:
+        """Writer: replace the random generator states; `tick` comes next.
+
+        Raises:
+            ValueError: a state is not a uint8 vector on the CPU, or is larger than
+                `MAX_STATE_BYTES`.
+        """
+        if len(states) != self.groups:
+            raise ValueError(f"{len(states)} generator states for {self.groups} groups")
+        record = bytearray()
+        for state in states:
+            if state.dtype != torch.uint8 or state.dim() != 1 or state.device.type != "cpu":
+                raise ValueError("a generator state is a vector of uint8 on the CPU")
+            if state.numel() > MAX_STATE_BYTES:
+                raise ValueError(
+                    f"generator state of {state.numel()} bytes, at most {MAX_STATE_BYTES}"
+                )
+            record += state.numel().to_bytes(WORD, "little") + bytes(state.tolist())
+        self._snapshot.write(tick, bytes(record))
+
+    def read_snapshot(self) -> RngSnapshot | None:
+        """Reader: the newest states, None where none were written; errors as of `read`."""
+        found = self._snapshot.read(0)
+        if found is None:
+            return None
+        _, tick, data = found
+        states = []
+        offset = 0
+        for _ in range(self.groups):
+            start = offset + WORD
+            offset = start + int.from_bytes(data[offset:start], "little")
+            states.append(torch.frombuffer(bytearray(data[start:offset]), dtype=torch.uint8))
+        return RngSnapshot(tick, tuple(states))
+
+    def close(self) -> None:
+        """Close the memory; a second time does nothing."""
+        self.memory.close()
+
+    def _add(self, name: str) -> None:
+        encoded = name.encode()
+        if not 1 <= len(encoded) <= NAME_BYTES:
+            raise ValueError(f"metric name {name!r}: {len(encoded)} bytes, 1 to {NAME_BYTES}")
+        place = len(self._known)
+        if place == MAX_NAMES:
+            raise ValueError(f"metric name {name!r}: the board holds {MAX_NAMES} names")
+        # Written before any report counts it, and never again: readers need no lock for it.
+        start = place * (NAME_BYTES + 1)
+        self._names[start] = len(encoded)
+        self._names[start + 1 : start + 1 + len(encoded)] = encoded
+        self._known.append(name)
+        self._places[name] = place
+
+    def _read_names(self, count: int) -> None:
+        for place in range(len(self._known), count):
+            start = place * (NAME_BYTES + 1)
+            length = self._names[start]
+            name = bytes(self._names[start + 1 : start + 1 + length]).decode()
+            self._known.append(name)
+            self._places[name] = place
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"groups": self.groups, "memory": self.memory}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # a received object is built like a new one
