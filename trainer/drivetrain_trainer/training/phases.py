@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, LEARNING_TIME
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -19,12 +21,10 @@ class Phase(StrEnum):
     COLLECTOR_RELEASE = "Perf/learner_collector_release_ms"
     REPLAY_BATCH_WAIT = "Perf/learner_replay_batch_wait_ms"
     REPLAY_SAMPLE = "Perf/learner_replay_sample_ms"
-    LEARNING = "Perf/learning_time"
+    LEARNING = LEARNING_TIME
     INFERENCE_FORWARD = "Perf/learner_inference_forward_ms"
 
 
-_NESTED = frozenset({Phase.INFERENCE_FORWARD})
-ITERATION_TIME = "Perf/iteration_time"
 
 
 class PhaseTimeline:
@@ -80,12 +80,3 @@ class PhaseTimeline:
         self._sums = dict.fromkeys(Phase, 0)
         self._wall = self._iterations = 0
         return values
-
-
-def accounted_seconds(report: dict[str, float]) -> float:
-    """Seconds of the exclusive phases in a report; more than the wall is a defect."""
-    return sum(
-        report[phase] * (1.0 if phase is Phase.LEARNING else 1e-3)
-        for phase in Phase
-        if phase not in _NESTED and phase in report
-    )

@@ -4,12 +4,8 @@ import time
 
 import pytest
 
-from drivetrain_trainer.training.phases import (
-    ITERATION_TIME,
-    Phase,
-    PhaseTimeline,
-    accounted_seconds,
-)
+from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, accounted_ms
+from drivetrain_trainer.training.phases import Phase, PhaseTimeline
 
 
 class Clock:
@@ -42,7 +38,7 @@ def test_phases_are_means_over_complete_iterations_in_their_units(clock: Clock) 
     assert report[Phase.COLLECTOR_WAIT] == pytest.approx(2.0)
     assert report[Phase.LEARNING] == pytest.approx(0.040)
     assert report[ITERATION_TIME] == pytest.approx(0.048)
-    assert accounted_seconds(report) == pytest.approx(0.042)
+    assert accounted_ms(report) == pytest.approx(42.0)
 
 
 def test_nested_phases_are_not_accounted_twice(clock: Clock) -> None:
@@ -53,8 +49,8 @@ def test_nested_phases_are_not_accounted_twice(clock: Clock) -> None:
     timeline.end()
     report = timeline.report()
     assert report[Phase.INFERENCE_FORWARD] == pytest.approx(5.0)
-    assert accounted_seconds(report) == pytest.approx(0.005)
-    assert accounted_seconds(report) <= report[ITERATION_TIME]
+    assert accounted_ms(report) == pytest.approx(5.0)
+    assert accounted_ms(report) <= 1000 * report[ITERATION_TIME]
 
 
 def test_work_at_a_boundary_is_no_iteration_time(clock: Clock) -> None:

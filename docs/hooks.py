@@ -1,0 +1,165 @@
+"""MkDocs hook: reference pages made from the models when the documentation is built.
+
+Nothing generated is committed, so that no page can drift from the code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+from mkdocs.structure.files import File, Files
+
+from drivetrain_api.compose import plain_preset
+from drivetrain_api.exit_codes import ExitCode
+from drivetrain_api.explain import allowed
+from drivetrain_api.metrics import FAMILIES, METRICS
+from drivetrain_api.schema import Schema, inlined_schema, without_null
+from drivetrain_api.tasks import load_task, registered_tasks
+from drivetrain_api.training import TaskConfig
+from drivetrain_api.trainingrun import TrainingRun
+from drivetrain_operator.cli.main import main as command_line
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for name, text in pages().items():
+        files.append(File.generated(config, f"reference/{name}.md", content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """Name -> Markdown of each generated page."""
+    return {
+        "trainingrun": _trainingrun(),
+        "metrics": _metrics(),
+        "tasks": _tasks(),
+        "exit-codes": _exit_codes(),
+        "cli": _command_line(),
+    }
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _trainingrun() -> str:
+    schema = inlined_schema(TrainingRun, by_alias=True)
+    parts = [
+        "# TrainingRun\n",
+        "Generated from the models. Keys are written as in a manifest; on the command line, in"
+        " `run_config.json` and in presets they are snake_case (`algo.num_envs`).\n",
+    ]
+    for section in ("spec", "status"):
+        parts.append(f"## {section}\n")
+        parts.append(
+            _table(
+                ("Key", "Value", "Default", "Meaning"),
+                _rows(schema["properties"][section], section),
+            )
+        )
+    return "\n".join(parts)
+
+
+def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for key, raw in schema.get("properties", {}).items():
+        value, _ = without_null(raw)
+        path = f"{prefix}.{key}"
+        items, _ = without_null(value.get("items", {}))
+        nested = value if value.get("properties") else items
+        description = raw.get("description", value.get("description", ""))
+        if nested.get("properties"):
+            yield f"**`{path}`**", "list" if nested is items else "", "", description
+            yield from _rows(nested, f"{path}[]" if nested is items else path)
+        else:
+            yield f"`{path}`", allowed(value), _default(raw), description
+
+
+def _default(schema: Schema) -> str:
+    if "default" not in schema or schema["default"] in (None, [], {}):
+        return ""
+    return f"`{json.dumps(schema['default'])}`"
+
+
+def _metrics() -> str:
+    table = _table(
+        ("Tag", "Unit", "Across ranks", "Submitted by", "Terminal label"),
+        (
+            (f"`{m.tag}`", m.unit.value, m.reduction.value, m.owner.value, m.label)
+            for m in METRICS.values()
+        ),
+    )
+    families = _table(
+        ("Prefix", "Unit", "Across ranks", "Submitted by"),
+        ((f"`{f.prefix}`", f.unit.value, f.reduction.value, f.owner.value) for f in FAMILIES),
+    )
+    return (
+        "# Metrics\n\nMetric schema 1, generated. The step axis is collector environment steps."
+        " A tag is submitted once a report; an unknown one raises with the nearest names.\n\n"
+        f"{table}\n## Families\n\nTags of these prefixes are named at run time.\n\n{families}"
+    )
+
+
+def _tasks() -> str:
+    parts = ["# Tasks\n", "Registered tasks and their presets, generated.\n"]
+    for name in registered_tasks():
+        task = load_task(TaskConfig(name=name))
+        parts.append(f"## {name}\n\n{task.description}\n")
+        parts.append(
+            f"{task.observation_dim} observations, {task.action_dim} actions, "
+            f"{task.episode_length} steps an episode.\n"
+        )
+        for algorithm in task.presets:
+            preset: dict[str, Any] = plain_preset(task, algorithm)
+            parts.append(f"Preset for `{algorithm}`:\n")
+            parts.append(_table(("Key", "Value"), _flat(preset, "")))
+    return "\n".join(parts)
+
+
+def _flat(mapping: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in mapping.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"`{prefix}{key}`", f"`{json.dumps(value, default=str)}`"
+
+
+def _exit_codes() -> str:
+    meanings = {
+        ExitCode.DONE: "Training reached its end; the artifacts are written.",
+        ExitCode.FAILED: "Anything else. Retried, and counted.",
+        ExitCode.REFUSED: "Configuration or preflight refused the run. Never retried.",
+        ExitCode.BROKEN: "Training failed for good: a broken contract, or non-finite beyond"
+        " recovery. Never retried.",
+        ExitCode.CHECKPOINTED: "Stopped by SIGTERM after a checkpoint.",
+    }
+    rows = ((f"`{code.value}`", code.name, meanings[code]) for code in ExitCode)
+    return (
+        "# Exit codes\n\nOf a rank and of the launcher of its pod:\n\n"
+        + _table(("Code", "Name", "Meaning"), rows)
+        + "\n`drivetrain run` itself exits with 0 (Complete), 1 (Failed), 2 (refused) or 130"
+        " (suspended by Ctrl-C).\n"
+    )
+
+
+def _command_line() -> str:
+    context = click.Context(command_line, info_name="drivetrain")
+    parts = ["# Command line\n", f"```text\n{command_line.get_help(context)}\n```\n"]
+    for name in command_line.list_commands(context):
+        command = command_line.get_command(context, name)
+        if command is None or command.hidden:
+            continue
+        nested = click.Context(command, info_name=name, parent=context)
+        parts.append(f"## drivetrain {name}\n\n```text\n{command.get_help(nested)}\n```\n")
+    return "\n".join(parts)

@@ -1,0 +1,50 @@
+"""Evaluation, checkpoints, metric reports and the end of a run, at the loop's boundaries."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivetrain_trainer.training.schedule import Every
+from drivetrain_trainer.training.stop import StopReason
+
+if TYPE_CHECKING:
+    from drivetrain_trainer.training.checkpointing import Checkpointer
+    from drivetrain_trainer.training.evaluation import EvaluationSchedule
+    from drivetrain_trainer.training.phases import PhaseTimeline
+    from drivetrain_trainer.training.reports import Reports
+    from drivetrain_trainer.training.schedule import Cursor
+
+
+@dataclass
+class TrainingBoundary:
+    """The boundary of a real run: every rank visits, rank 0 evaluates and decides."""
+
+    target_env_steps: int
+    evaluation: EvaluationSchedule
+    checkpoints: Checkpointer
+    reports: Reports
+
+    def snapshot_due(self, env_steps: int) -> bool:
+        """The environments' generator state is wanted wherever a checkpoint may be written."""
+        return (
+            env_steps >= self.target_env_steps
+            or self.checkpoints.due(env_steps)
+            or self.evaluation.due(env_steps)
+        )
+
+    def visit(self, cursor: Cursor) -> StopReason:
+        """Evaluate and checkpoint where due; the reason to stop here, the same on every rank."""
+        outcome = self.evaluation.visit(cursor)
+        if outcome is not None and outcome.best:
+            self.checkpoints.save(cursor, evaluated_return=outcome.mean)
+        elif self.checkpoints.due(cursor.env_steps):
+            self.checkpoints.save(cursor)
+        if outcome is not None and outcome.target_reached:
+            return StopReason.TARGET
+        return StopReason.DONE if cursor.env_steps >= self.target_env_steps else StopReason.NONE
+
+    def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
+        """Submit metrics every log interval, and keep the progress file fresh."""
+        self.reports.iteration_done(cursor, timeline)

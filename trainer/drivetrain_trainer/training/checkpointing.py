@@ -1,0 +1,146 @@
+"""What a run's checkpoint holds, when it is written, and how a run goes on from one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from drivetrain_trainer.evidence.checkpoint import load_part
+from drivetrain_trainer.training.schedule import Cursor, Every
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from drivetrain_trainer.algorithms.sac.agent import SacAgent
+    from drivetrain_trainer.evidence.checkpoint import CheckpointStore
+    from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
+    from drivetrain_trainer.runtime.metrics_board import MetricsBoard
+    from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.training.ranks import Ranks
+
+log = structlog.get_logger(__name__)
+
+LEARNER_PART: Final = "learner"
+"""Written by rank 0: parameters are the same on every rank."""
+
+
+def rank_part(rank: int) -> str:
+    """Part that a rank writes: its environments' generators, its replay where asked."""
+    return f"rank{rank}"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Where a run goes on from."""
+
+    cursor: Cursor
+    best_return: float | None
+    reports: dict[str, Any]
+    env_rng_states: tuple[torch.Tensor, ...] | None
+
+
+class Checkpointer:
+    """Writes the checkpoints of a run; every rank calls, rank 0 commits."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        *,
+        interval: int | None,
+        start_env_steps: int,
+        save_replay: bool,
+        agent: SacAgent,
+        replay: ReplayRing,
+        board: MetricsBoard,
+        ranks: Ranks,
+        report_state: Callable[[], dict[str, Any]],
+        best_return: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._every = Every(interval, last=start_env_steps)
+        self._save_replay = save_replay
+        self._agent = agent
+        self._replay = replay
+        self._board = board
+        self._ranks = ranks
+        self._report_state = report_state
+        self._best_return = best_return
+        self.saved_env_steps: int | None = None
+
+    def due(self, env_steps: int) -> bool:
+        """Whether the interval asks for one at this boundary."""
+        return self._every.due(env_steps)
+
+    def save(self, cursor: Cursor, *, evaluated_return: float | None = None) -> None:
+        """Write a checkpoint at a boundary; `evaluated_return` marks it as the best so far."""
+        draft = self._store.draft(cursor.env_steps)
+        rank = self._ranks.rank
+        draft.write(rank_part(rank), self._rank_state())
+        if self._ranks.leads:
+            draft.write(LEARNER_PART, self._learner_state(cursor))
+        self._ranks.barrier()
+        if self._ranks.leads:
+            parts = [LEARNER_PART, *(rank_part(r) for r in range(self._ranks.world_size))]
+            self._store.commit(
+                draft,
+                parts=parts,
+                iteration=cursor.iteration,
+                evaluated_return=evaluated_return,
+                best=evaluated_return is not None,
+            )
+        self._ranks.barrier()
+        self._every.done(cursor.env_steps)
+        self.saved_env_steps = cursor.env_steps
+        log.info("checkpoint written", env_steps=cursor.env_steps, best=evaluated_return)
+
+    def _learner_state(self, cursor: Cursor) -> dict[str, Any]:
+        return {
+            "agent": self._agent.state_dict(),
+            "cursor": {
+                "tick": cursor.tick,
+                "iteration": cursor.iteration,
+                "env_steps": cursor.env_steps,
+            },
+            "best_return": self._best_return(),
+            "reports": self._report_state(),
+        }
+
+    def _rank_state(self) -> dict[str, Any]:
+        snapshot = self._board.read_snapshot()
+        state: dict[str, Any] = {
+            "env_rng": list(snapshot.states) if snapshot is not None else None,
+        }
+        if self._save_replay:
+            state["replay"] = self._replay.state_dict()
+        return state
+
+
+def restore(
+    checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank: int
+) -> Restored:
+    """Put a checkpoint's state into the agent (and the replay, where it was stored).
+
+    A rank that the checkpoint knows nothing of (the run has more ranks now) goes on with
+    fresh environment generators.
+
+    Raises:
+        CheckpointError: a part is missing or damaged.
+    """
+    learner = load_part(checkpoint, LEARNER_PART)
+    agent.load_state_dict(learner["agent"])
+    own: dict[str, Any] = {}
+    if rank < checkpoint.manifest.world_size:
+        own = load_part(checkpoint, rank_part(rank))
+    if own.get("replay") is not None:
+        replay.load_state_dict(own["replay"])
+    states = own.get("env_rng")
+    return Restored(
+        cursor=Cursor(**learner["cursor"]),
+        best_return=learner["best_return"],
+        reports=learner["reports"],
+        env_rng_states=tuple(states) if states is not None else None,
+    )

@@ -1,0 +1,173 @@
+"""The learner loop of the off-policy algorithms: lockstep ticks with one collector.
+
+An iteration is ``env_steps_per_sync`` ticks and, once replay is ready, one call of the
+algorithm's fixed number of updates. Between two iterations lies a boundary: the collector
+waits for its action, all its rows are in replay, no update is in progress. Evaluation,
+checkpoints and stops happen there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.training.phases import Phase, PhaseTimeline
+from drivetrain_trainer.training.stop import StopReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from drivetrain_trainer.algorithms.sac.agent import SacAgent
+    from drivetrain_trainer.runtime.collector import CollectorProcess
+    from drivetrain_trainer.runtime.inference_ring import LearnerPort, Request
+    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.training.schedule import Cursor
+    from drivetrain_trainer.training.stop import StopSignal
+
+
+class Boundary(Protocol):
+    """What happens between two iterations."""
+
+    def snapshot_due(self, env_steps: int) -> bool:
+        """Whether the boundary at this step will want the environments' generator state."""
+
+    def visit(self, cursor: Cursor) -> StopReason:
+        """Evaluate, checkpoint, decide; the same answer on every rank."""
+
+    def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
+        """Submit metrics and progress where they are due, at an iteration's end."""
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """Fixed figures of the loop."""
+
+    num_envs: int
+    batch_size: int
+    updates_per_step: int
+    env_steps_per_sync: int
+    learning_starts: int
+    world_size: int
+    tick_timeout_seconds: float
+
+    @property
+    def env_steps_per_tick(self) -> int:
+        """Environment steps of one tick over all ranks."""
+        return self.num_envs * self.world_size
+
+    @property
+    def ticks_before_learning(self) -> int:
+        """Ticks whose rows must be in replay before the first update.
+
+        Counted in ticks rather than rows, so that all ranks start together even where one
+        of them left out the row of a world that diverged.
+        """
+        return max(math.ceil(self.batch_size / self.num_envs), self.learning_starts)
+
+
+class OffPolicyLearner:
+    """Serves actions and learns; owns the order of ticks and nothing else."""
+
+    def __init__(
+        self,
+        settings: LoopSettings,
+        *,
+        agent: SacAgent,
+        collector: CollectorProcess,
+        port: LearnerPort,
+        ingress: IngressConsumer,
+        replay: ReplayRing,
+        boundary: Boundary,
+        stop: StopSignal,
+        cursor: Cursor,
+    ) -> None:
+        self._settings = settings
+        self._agent = agent
+        self._collector = collector
+        self._port = port
+        self._ingress = ingress
+        self._replay = replay
+        self._boundary = boundary
+        self._stop = stop
+        self._cursor = cursor
+        self._tick = 0
+        self._ready_tick = 0 if replay.size else settings.ticks_before_learning
+        self._timeline = PhaseTimeline()
+
+    def run(self) -> StopReason:
+        """Train until the boundary, or a signal at any rank, ends it; at a boundary."""
+        signalled = False
+        while True:
+            self._timeline.begin()
+            request = self._await_request()
+            if signalled:
+                # One more tick, without an update, for the generator state of the checkpoint.
+                self._serve(request, snapshot=True)
+                request = self._await_request()
+            with self._timeline.outside():
+                reason = self._boundary.visit(self._cursor)
+            if signalled:
+                reason = max(reason, StopReason.SIGNAL)
+            if reason is not StopReason.NONE:
+                self._port.respond(self._tick, self._cursor.iteration, None, Command.STOP)
+                return reason
+            for served in range(self._settings.env_steps_per_sync):
+                if served:
+                    request = self._await_request()
+                self._serve(request, snapshot=self._snapshot_wanted(served))
+            signalled = self._learn()
+            self._cursor.iteration += 1
+            self._timeline.end()
+            self._boundary.report(self._cursor, self._timeline)
+
+    def _await_request(self) -> Request:
+        """The collector's request of this tick; all rows of earlier ticks are in replay after."""
+        with self._timeline.measure(Phase.COLLECTOR_WAIT):
+            request = self._port.await_request(self._tick, self._settings.tick_timeout_seconds)
+        with self._timeline.measure(Phase.REPLAY_BATCH_WAIT):
+            self._ingress.drain(self._replay.append, self._tick - 1)
+        return request
+
+    def _serve(self, request: Request, *, snapshot: bool) -> None:
+        """Answer a request with actions of one complete policy version."""
+        with self._timeline.measure(Phase.INFERENCE):
+            self._agent.observe(request.observation)
+            with self._timeline.measure(Phase.INFERENCE_FORWARD):
+                action = self._act(request.observation)
+        command = Command.SNAPSHOT if snapshot else Command.STEP
+        with self._timeline.measure(Phase.COLLECTOR_RELEASE):
+            self._port.respond(self._tick, self._cursor.iteration, action, command)
+        self._tick += 1
+        self._cursor.tick += 1
+        self._cursor.env_steps += self._settings.env_steps_per_tick
+
+    def _act(self, observation: torch.Tensor) -> torch.Tensor:
+        if self._cursor.tick < self._settings.learning_starts:
+            return self._agent.random_action(self._settings.num_envs, tick=self._cursor.tick)
+        return self._agent.act(observation, tick=self._cursor.tick)
+
+    def _snapshot_wanted(self, served: int) -> bool:
+        """The last tick before a boundary carries the generator state where that may be needed."""
+        last = served == self._settings.env_steps_per_sync - 1
+        after = self._cursor.env_steps + self._settings.env_steps_per_tick
+        return last and self._boundary.snapshot_due(after)
+
+    def _learn(self) -> bool:
+        """One call of updates, or only the ranks' agreement; True where a rank was signalled."""
+        if self._tick <= self._ready_tick:
+            return self._agent.sync(stop_requested=self._stop.requested)
+        settings = self._settings
+        with self._timeline.measure(Phase.REPLAY_SAMPLE):
+            batch = self._replay.sample(
+                self._cursor.iteration, settings.updates_per_step, settings.batch_size
+            )
+        with self._timeline.measure(Phase.LEARNING):
+            return self._agent.update(
+                batch, iteration=self._cursor.iteration, stop_requested=self._stop.requested
+            )
