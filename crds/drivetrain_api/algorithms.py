@@ -12,14 +12,15 @@ from pydantic import Field
 
 from drivetrain_api.base import (
     ApiModel,
-    Finite,
     Flag,
+    LearningRate,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Probability,
     Seed,
+    SignedFloat,
 )
 
 
@@ -96,11 +97,11 @@ class SacConfig(ApiModel):
     """Discount."""
     tau: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)] = 0.125
     """Share of the online critics in each update of the target critics."""
-    actor_learning_rate: PositiveFloat = 3e-4
+    actor_learning_rate: LearningRate = 3e-4
     """Learning rate of the actor."""
-    critic_learning_rate: PositiveFloat = 3e-4
+    critic_learning_rate: LearningRate = 3e-4
     """Learning rate of the critics."""
-    alpha_learning_rate: PositiveFloat = 3e-4
+    alpha_learning_rate: LearningRate = 3e-4
     """Learning rate of the entropy temperature."""
     adam_betas: tuple[Probability, Probability] = (0.9, 0.95)
     """Decay rates of AdamW's moments."""
@@ -124,9 +125,9 @@ class SacConfig(ApiModel):
     """Distributional (C51) or plain twin Q critics."""
     num_atoms: Annotated[int, Field(strict=True, ge=2, le=1001)] = 101
     """Atoms of the C51 support."""
-    v_min: Finite = -20.0
+    v_min: SignedFloat = -20.0
     """Lowest atom of the C51 support."""
-    v_max: Finite = 20.0
+    v_max: SignedFloat = 20.0
     """Highest atom of the C51 support."""
     observation_normalization: Flag = True
     """Normalise observations by their running mean and deviation."""

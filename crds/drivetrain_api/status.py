@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from drivetrain_api.base import ApiModel, Name, NonNegativeInt, Path, ShortText, StepOffset
+from drivetrain_api.base import ApiModel, Flag, Name, NonNegativeInt, Path, ShortText, StepOffset
 
 Decimal = Annotated[
     str, Field(strict=True, max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?$")
@@ -62,6 +62,10 @@ class Reason(StrEnum):
     OOM_KILLED = "OOMKilled"
     STALLED = "Stalled"
     NODE_LOST = "NodeLost"
+    JOB_DELETED = "JobDeleted"
+    CANNOT_START = "CannotStart"
+    NAME_TAKEN = "NameTaken"
+    QUEUED = "Queued"
 
 
 class ConditionStatus(StrEnum):
@@ -110,7 +114,7 @@ class Condition(ApiModel):
     """For a person."""
     last_transition_time: datetime
     """When status last changed."""
-    observed_generation: NonNegativeInt = 0
+    observed_generation: StepOffset = 0
     """Generation of the spec it speaks of."""
 
 
@@ -123,6 +127,8 @@ class Progress(ApiModel):
     """Environment steps taken over all ranks: the step axis."""
     target_env_steps: StepOffset | None = None
     """Environment steps at which the run is complete."""
+    percent: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
+    """Whole percent of the run done; unset where its length in steps is not known."""
     steps_per_second: Decimal | None = None
     """Environment steps a second over all ranks."""
     mean_reward: Decimal | None = None
@@ -171,7 +177,9 @@ class Artifact(ApiModel):
     """What it is: best_checkpoint, last_checkpoint, run_summary, run_config, video."""
     uri: Path
     """Where it lies, relative to the storage root."""
-    sha256: Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, Field(strict=True, max_length=64, pattern=r"^[0-9a-f]{64}$")] | None = (
+        None
+    )
     """Digest of a file; that of its manifest for a checkpoint folder."""
     bytes: StepOffset = 0
     """Size."""
@@ -188,7 +196,7 @@ class AttemptRecord(ApiModel):
     """For a person."""
     exit_code: NonNegativeInt | None = None
     """Exit code that decided."""
-    counted: bool = True
+    counted: Flag = True
     """Whether it counts against maxRestarts."""
     ended_at: datetime
     """When it ended."""
@@ -199,28 +207,44 @@ class TrainingRunStatus(ApiModel):
 
     phase: Phase | None = None
     """Derived from the conditions."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        ),
+    ] = ()
     """At most one a type."""
     attempt: NonNegativeInt = 0
     """Number of the current or last attempt; 0 before the first."""
+    ranks: NonNegativeInt | None = None
+    """Ranks of an attempt: nodes times ranks per node."""
     restarts: NonNegativeInt = 0
     """Counted failures so far; a disruption does not count."""
     disruptions: NonNegativeInt = 0
     """Attempts ended by a disruption so far."""
     attempt_started_at: datetime | None = None
-    """When the current attempt's Job was created."""
+    """When the current attempt was decided on, or resumed before its Job was ever seen."""
     attempt_running_at: datetime | None = None
-    """When all pods of the current attempt were first running."""
+    """When all pods of the current attempt were running; anew after Kueue resumed its Job,
+    and unset once the attempt is over."""
+    job_uid: ShortText | None = None
+    """UID of the current attempt's Job, once it was seen."""
+    progressed_at: datetime | None = None
+    """When the operator last saw iteration or envSteps change: what a stall is judged by."""
     next_attempt_at: datetime | None = None
     """When the back-off of the next attempt ends."""
-    disruption_seen: bool | None = None
+    disruption_seen: Flag | None = None
     """Latched when a disruption of the current attempt was seen: its pod is soon gone."""
     started_at: datetime | None = None
     """When the first attempt was created."""
     finished_at: datetime | None = None
     """When the run became terminal."""
     active_seconds: NonNegativeInt = 0
-    """Seconds that ended attempts were active in total."""
+    """Seconds that ended attempts, and ended segments of the current one, ran in total."""
     progress: Progress | None = None
     """Live figures."""
     run_summary: RunSummaryDigest | None = None
@@ -229,7 +253,7 @@ class TrainingRunStatus(ApiModel):
     """Files on the storage."""
     history: Annotated[tuple[AttemptRecord, ...], Field(max_length=10)] = ()
     """The last ended attempts."""
-    observed_generation: NonNegativeInt = 0
+    observed_generation: StepOffset = 0
     """Generation of the spec that this status speaks of."""
     storage: Name | None = None
     """Claim in use."""

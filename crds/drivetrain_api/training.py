@@ -21,6 +21,7 @@ from drivetrain_api.base import (
     PositiveInt,
     Seed,
     ShortText,
+    SignedFloat,
     StepCount,
     Text,
 )
@@ -107,7 +108,7 @@ class EvaluatorConfig(ApiModel):
     """Episodes of one evaluation."""
     eval_before_train: Flag = False
     """Evaluate once before the first update."""
-    target: Finite | None = None
+    target: SignedFloat | None = None
     """Stop the run, complete, once the mean evaluated return reaches this."""
 
 

@@ -13,10 +13,10 @@ from drivetrain_api.base import (
     ApiModel,
     Flag,
     Name,
-    NonNegativeInt,
     Seconds,
     Seed,
     ShortText,
+    StepOffset,
     Text,
 )
 from drivetrain_api.status import TrainingRunStatus
@@ -169,7 +169,7 @@ class ObjectMeta(ApiModel):
     """Namespace."""
     uid: ShortText = ""
     """UID; set by the API server (or the local store)."""
-    generation: NonNegativeInt = 0
+    generation: StepOffset = 0
     """Generation of the spec; set by the API server."""
     resource_version: ShortText | None = None
     """Opaque version; set by the API server."""

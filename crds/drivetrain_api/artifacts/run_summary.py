@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactModel
 from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
-from drivetrain_api.base import Finite, Name, NonNegativeFloat, Path, Seed, ShortText, StepOffset
+from drivetrain_api.base import Finite, Measure, Name, Path, Seed, ShortText, StepOffset
 from drivetrain_api.training import Simulator
 
 TAIL_WINDOW_ITERATIONS = 100
@@ -47,9 +47,9 @@ class RunSummary(ArtifactModel):
     """Start of the first attempt."""
     end_time_utc: datetime | None = None
     """End of the latest attempt; null while it runs."""
-    wall_time_sec: NonNegativeFloat | None = None
+    wall_time_sec: Measure | None = None
     """Seconds of the latest attempt, start-up included."""
-    training_wall_time_sec: NonNegativeFloat | None = None
+    training_wall_time_sec: Measure | None = None
     """Seconds of the latest attempt inside the training loop."""
     completed_iterations: StepOffset = 0
     """Learner iterations of the run."""
@@ -59,7 +59,7 @@ class RunSummary(ArtifactModel):
     """Mean return of the last 100 episodes."""
     best_mean_reward: Finite | None = None
     """Best such mean."""
-    mean_episode_length: NonNegativeFloat | None = None
+    mean_episode_length: Measure | None = None
     """Mean length of the last 100 episodes, steps."""
     evaluated_return: Finite | None = None
     """Mean return of the latest evaluation."""
@@ -77,25 +77,25 @@ class RunSummary(ArtifactModel):
     """Version of the metric schema that the run logs by."""
     runtime_manifest: dict[ShortText, JsonValue] | None = None
     """Runtime manifest 1 of an off-policy run; null where the algorithm has none."""
-    final_env_steps_per_sec: NonNegativeFloat | None = None
+    final_env_steps_per_sec: Measure | None = None
     """Throughput over all ranks at the end."""
-    tail_env_steps_per_sec: NonNegativeFloat | None = None
+    tail_env_steps_per_sec: Measure | None = None
     """Throughput over the last `tail_iteration_count` iterations."""
     tail_iteration_count: StepOffset = 0
     """Iterations in the tail window."""
     tail_window_iterations: Annotated[int, Field(strict=True, ge=1)] = TAIL_WINDOW_ITERATIONS
     """Size of the tail window."""
-    final_learner_replay_rows_per_sec: NonNegativeFloat | None = None
+    final_learner_replay_rows_per_sec: Measure | None = None
     """Replay rows that updates read, a second, over all ranks."""
-    final_cycle_wall_ms: NonNegativeFloat | None = None
+    final_cycle_wall_ms: Measure | None = None
     """Wall time of a learner iteration."""
-    final_inference_ms: NonNegativeFloat | None = None
+    final_inference_ms: Measure | None = None
     """Inference of a learner iteration."""
-    final_inference_h2d_ms: NonNegativeFloat | None = None
+    final_inference_h2d_ms: Measure | None = None
     """Its copy to the device."""
-    final_inference_forward_ms: NonNegativeFloat | None = None
+    final_inference_forward_ms: Measure | None = None
     """Its forward pass."""
-    final_inference_d2h_ms: NonNegativeFloat | None = None
+    final_inference_d2h_ms: Measure | None = None
     """Its copy from the device."""
     backend_diagnostics: dict[ShortText, JsonValue] | None = None
     """Physics backend diagnostics of PPO, which has no runtime manifest."""

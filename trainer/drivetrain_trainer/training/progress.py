@@ -60,6 +60,7 @@ class ProgressReporter:
             iteration=iteration,
             env_steps=env_steps,
             target_env_steps=self.target_env_steps,
+            percent=self._percent(env_steps),
             steps_per_second=decimal(self.steps_per_second),
             mean_reward=decimal(self.mean_reward),
             evaluated_return=decimal(self.evaluated_return),
@@ -67,6 +68,11 @@ class ProgressReporter:
             checkpoint_env_steps=self.checkpoint_env_steps,
             at=datetime.now(UTC),
         )
+
+    def _percent(self, env_steps: int) -> int | None:
+        if self.target_env_steps is None:
+            return None
+        return min(100, 100 * env_steps // self.target_env_steps)
 
     def _eta(self, env_steps: int) -> int | None:
         if self.target_env_steps is None or not self.steps_per_second:
