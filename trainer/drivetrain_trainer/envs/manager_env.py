@@ -1,0 +1,267 @@
+"""The manager-based vector environment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from drivetrain_trainer.envs.errors import EnvClosedError, EnvError, NonFiniteResetError
+from drivetrain_trainer.envs.managers.action import ActionManager
+from drivetrain_trainer.envs.managers.event import EventManager
+from drivetrain_trainer.envs.managers.observation import ObservationManager
+from drivetrain_trainer.envs.managers.reward import RewardManager
+from drivetrain_trainer.envs.managers.termination import TerminationManager
+from drivetrain_trainer.envs.state import TermState
+from drivetrain_trainer.envs.vector_env import ActiveTerm, EnvRequest, StepOutcome, StepTimings
+from drivetrain_trainer.physics.factory import make_physics
+from drivetrain_trainer.physics.port import Divergence, Physics, RenderState, SimulationSetup
+from drivetrain_trainer.runtime.rng import ManagerRng
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from drivetrain_trainer.envs.definition import EnvDefinition
+
+NONFINITE = "nonfinite"
+"""Instability that the simulator did not report: a NaN, an infinity or a huge number in the
+observation or the reward."""
+
+OBSERVATION_LIMIT = 1e10
+"""Beyond this MuJoCo itself calls a state bad, at its next step."""
+
+
+class ManagerEnv:
+    """`VectorEnv` made of an `EnvDefinition` over a physics backend.
+
+    Random numbers come from one generator and are drawn in world order on the calling
+    thread, so that a seed gives one stream whatever the number of threads.
+    """
+
+    def __init__(
+        self, definition: EnvDefinition, request: EnvRequest, *, physics: Physics | None = None
+    ) -> None:
+        """Make the worlds; they stand in the model's default state until `reset`.
+
+        Args:
+            definition: Model and terms.
+            request: How many, with which seed, on how many threads.
+            physics: Worlds to use in place of those that the request would make.
+
+        Raises:
+            EnvError: a count that is no positive int, two terms of one name, a bad term.
+            PhysicsError: the simulator refuses the model or an output.
+        """
+        _check(definition, request)
+        self._rng = ManagerRng(request.seed)
+        self._physics: Physics | None = physics or make_physics(
+            request.simulator,
+            SimulationSetup(
+                model=definition.model,
+                num_worlds=request.num_envs,
+                num_threads=request.num_threads,
+                outputs=definition.outputs,
+            ),
+        )
+        worlds = self._physics
+        self._substeps = definition.substeps
+        self._state = TermState(worlds, definition.substeps)
+        self._state.track(definition.tracked)
+        self._actions = ActionManager(self._state)
+        self._observations = ObservationManager(definition.observations, self._state)
+        self._rewards = RewardManager(definition.rewards, self._state)
+        self._terminations = TerminationManager(
+            definition.terminations, self._state, definition.episode_length
+        )
+        self._events = EventManager(definition.resets, worlds, self._rng)
+        self.num_envs = request.num_envs
+        self.observation_dim = self._observations.size
+        self.action_dim = self._actions.size
+        self.episode_length = definition.episode_length
+        self.action_low, self.action_high = self._actions.low, self._actions.high
+        self.timings = StepTimings()
+        self.log: Mapping[str, Tensor] = {}
+        self.log_tags = (*self._rewards.log, *self._terminations.log)
+        self._instability = Counter(dict.fromkeys((*worlds.warning_names, NONFINITE), 0))
+        self._fresh = self._observations.make_buffer()
+        self._outcome = self._make_buffers()
+        self._started = False
+
+    @property
+    def terms(self) -> tuple[ActiveTerm, ...]:
+        """See `VectorEnv.terms`."""
+        managers = (
+            self._actions,
+            self._observations,
+            self._rewards,
+            self._terminations,
+            self._events,
+        )
+        return tuple(row for manager in managers for row in manager.table())
+
+    @property
+    def instability(self) -> Mapping[str, int]:
+        """See `VectorEnv.instability`."""
+        return self._instability
+
+    def reset(self) -> Tensor:
+        """See `VectorEnv.reset`."""
+        self._open()
+        self._started = True
+        self._restart(torch.arange(self.num_envs))
+        self._outcome.observation.copy_(self._fresh)
+        return self._outcome.observation
+
+    def step(self, action: Tensor) -> StepOutcome:
+        """See `VectorEnv.step`."""
+        worlds = self._open()
+        if not self._started:
+            raise EnvError("reset() before the first step")
+        began = perf_counter()
+        self._actions.validate(action)
+        validated = perf_counter()
+        self._actions.apply(action)
+        applied = perf_counter()
+        self._state.remember()
+        divergence = worlds.step(self._substeps)
+        stepped = perf_counter()
+        self._update(divergence)
+        updated = perf_counter()
+        self._reset_done()
+        ended = perf_counter()
+        self.timings = StepTimings(
+            action_validate=(validated - began) * 1e3,
+            apply_action=(applied - validated) * 1e3,
+            backend=(stepped - applied) * 1e3,
+            update_state=(updated - stepped) * 1e3,
+            reset_done=(ended - updated) * 1e3,
+        )
+        return self._outcome
+
+    def rng_state(self) -> Tensor:
+        """See `VectorEnv.rng_state`."""
+        return self._rng.get_state()
+
+    def set_rng_state(self, state: Tensor) -> None:
+        """See `VectorEnv.set_rng_state`."""
+        self._rng.set_state(state)
+
+    def render_state(self) -> RenderState:
+        """See `VectorEnv.render_state`."""
+        return self._open().render_state(0)
+
+    def close(self) -> None:
+        """See `VectorEnv.close`."""
+        if self._physics is not None:
+            self._physics.close()
+            self._physics = None
+
+    def _open(self) -> Physics:
+        if self._physics is None:
+            raise EnvClosedError("the environment is closed")
+        return self._physics
+
+    def _make_buffers(self) -> StepOutcome:
+        def flags() -> Tensor:
+            return torch.zeros(self.num_envs, dtype=torch.bool)
+
+        return StepOutcome(
+            observation=self._observations.make_buffer(),
+            next_observation=self._observations.make_buffer(),
+            reward=torch.full((self.num_envs,), torch.nan),
+            terminated=flags(),
+            truncated=flags(),
+            invalid=flags(),
+        )
+
+    def _update(self, divergence: Divergence | None) -> None:
+        """Fill the outcome from the worlds as the step left them."""
+        outcome = self._outcome
+        self._observations.compute_into(outcome.next_observation)
+        self._rewards.compute_into(outcome.reward)
+        self._terminations.compute_into(outcome.terminated, outcome.truncated)
+        self._find_invalid(divergence)
+        self._rewards.update_log()
+
+    def _find_invalid(self, divergence: Divergence | None) -> None:
+        outcome = self._outcome
+        invalid = outcome.invalid
+        # two reductions find every NaN, infinity and huge number: comparing with NaN is False
+        largest = torch.linalg.vector_norm(outcome.next_observation, ord=torch.inf, dim=1)
+        torch.logical_and(
+            largest < OBSERVATION_LIMIT, torch.isfinite(outcome.reward), out=invalid
+        ).logical_not_()
+        if divergence is not None:
+            self._instability.update(divergence.counts)
+            invalid.logical_and_(~divergence.worlds)
+        nonfinite = int(invalid.sum())
+        if divergence is not None:
+            invalid.logical_or_(divergence.worlds)
+        elif not nonfinite:
+            return
+        self._instability[NONFINITE] += nonfinite
+        self._rewards.void(invalid)
+        self._terminations.void(invalid)
+        outcome.reward.masked_fill_(invalid, 0.0)
+        outcome.terminated.masked_fill_(invalid, value=False)
+        outcome.truncated.masked_fill_(invalid, value=False)
+
+    def _reset_done(self) -> None:
+        """Start new episodes where one is over, keeping the terminal observations."""
+        outcome = self._outcome
+        outcome.observation.copy_(outcome.next_observation)
+        self.log = self._rewards.log
+        over = outcome.terminated | outcome.truncated
+        ids = (over | outcome.invalid).nonzero().squeeze(1)
+        if not len(ids):
+            return
+        self._restart(ids)
+        outcome.observation[ids] = self._fresh[ids]
+        void = outcome.invalid.nonzero().squeeze(1)
+        outcome.next_observation[void] = self._fresh[void]
+        if over.any():
+            self._terminations.update_log()
+            self.log = {**self._rewards.log, **self._terminations.log}
+
+    def _restart(self, ids: Tensor) -> None:
+        """Reset worlds and compute their observations into `_fresh`.
+
+        Raises:
+            NonFiniteResetError: a reset term gave a state whose observation is not finite.
+        """
+        self._events.reset(ids)
+        self._terminations.restart(ids)
+        self._observations.compute_into(self._fresh)
+        bad = ids[~torch.isfinite(self._fresh[ids]).all(1)]
+        if len(bad):
+            raise NonFiniteResetError(
+                f"worlds {bad[:5].tolist()} have an observation that is not finite right after"
+                f" their reset: {self._fresh[bad[0]].tolist()}"
+            )
+
+
+def _check(definition: EnvDefinition, request: EnvRequest) -> None:
+    counts = {
+        "num_envs": request.num_envs,
+        "num_threads": request.num_threads,
+        "substeps": definition.substeps,
+    }
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise EnvError(f"{name} must be an int of at least 1, got {count!r}")
+    for kind, terms in (
+        ("observation", definition.observations),
+        ("reward", definition.rewards),
+        ("termination", definition.terminations),
+        ("reset", definition.resets),
+    ):
+        _check_names(kind, [term.name for term in terms])
+
+
+def _check_names(kind: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise EnvError(f"{count} {kind} terms are named {name!r}")

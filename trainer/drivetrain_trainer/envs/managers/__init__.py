@@ -1,0 +1,1 @@
+"""One manager a concern: actions, observations, rewards, terminations, reset events."""

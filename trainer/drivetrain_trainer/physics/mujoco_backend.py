@@ -1,0 +1,162 @@
+"""The `mujoco` backend: CPU worlds in float64, stepped by a pool of threads."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from drivetrain_trainer.physics.mujoco_warnings import (
+    DIVERGED,
+    WARNING_NAMES,
+    redirect_warnings,
+)
+from drivetrain_trainer.physics.persistent_batch import PersistentBatch
+from drivetrain_trainer.physics.port import (
+    BackendCapabilities,
+    Divergence,
+    ModelFacts,
+    PhysicsError,
+    RenderState,
+    SimulationSetup,
+)
+from drivetrain_trainer.physics.world_batch import (
+    OUTPUT_FIELDS,
+    POST_CONSTRAINT_FIELDS,
+    PooledBatch,
+    WorldBatch,
+)
+
+CAPABILITIES = BackendCapabilities(
+    torch_devices=frozenset({"cpu"}), host_bridge=True, dtype=torch.float64
+)
+
+
+class MujocoPhysics:
+    """`Physics` over MuJoCo's batches; state rows equal those of ``mj_step`` bit for bit.
+
+    It belongs to the process that made it: its threads do not survive a fork, and it cannot
+    be pickled. Make it in the process that steps it (started by spawn).
+    """
+
+    warning_names = WARNING_NAMES
+    capabilities = CAPABILITIES
+
+    def __init__(self, setup: SimulationSetup) -> None:
+        """Load the model and make its worlds, each in the model's default state.
+
+        Raises:
+            PhysicsError: the model does not load, an output is unknown, or MuJoCo refuses.
+        """
+        redirect_warnings()
+        _check_outputs(setup.outputs)
+        self.num_worlds = setup.num_worlds
+        self._mj_model = _load(setup.model)
+        self.model = _facts(self._mj_model)
+        kind = PersistentBatch if setup.outputs & POST_CONSTRAINT_FIELDS else PooledBatch
+        self._batch: WorldBatch | None = kind(self._mj_model, setup.num_worlds, setup.num_threads)
+        self.qpos, self.qvel, self.ctrl = map(self._batch.state, ("qpos", "qvel", "ctrl"))
+        self._outputs = {name: self._batch.output(name) for name in sorted(setup.outputs)}
+        self._warnings = self._batch.warning_counts
+        self._diverged = torch.tensor(DIVERGED)
+        self._pid = os.getpid()
+
+    def output(self, name: str) -> Tensor:
+        """See `Physics.output`."""
+        if name not in self._outputs:
+            raise PhysicsError(
+                f"output {name!r} was not asked for; the set-up has: {', '.join(self._outputs)}"
+            )
+        return self._outputs[name]
+
+    def step(self, substeps: int) -> Divergence | None:
+        """See `Physics.step`.
+
+        MuJoCo resets an unstable world within the step, without a status or an exception:
+        only its warning counters tell. They go back to zero with that reset, so a second
+        one would look like no change; hence they are cleared once read.
+        """
+        self._open_batch().step(substeps)
+        if not self._warnings.any():
+            return None
+        raised = self._warnings > 0
+        self._warnings.zero_()
+        counts = zip(WARNING_NAMES, raised.sum(0).tolist(), strict=True)
+        return Divergence(
+            worlds=(raised & self._diverged).any(1),
+            counts={name: count for name, count in counts if count},
+        )
+
+    def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """See `Physics.reset`. Clears the warm start and whatever a world's warnings were."""
+        batch = self._open_batch()
+        worlds = ids.numpy().astype(np.int32)
+        batch.clear(worlds)
+        self.qpos[ids] = qpos
+        self.qvel[ids] = qvel
+        batch.forward(worlds)
+
+    def render_state(self, world: int) -> RenderState:
+        """See `Physics.render_state`."""
+        self._open_batch()
+        return RenderState(self._mj_model, self.qpos[world].clone(), self.qvel[world].clone())
+
+    def close(self) -> None:
+        """See `Physics.close`. Memory goes once no view of it is left."""
+        self._batch = None
+
+    def _open_batch(self) -> WorldBatch:
+        if self._batch is None:
+            raise PhysicsError("the simulation is closed")
+        if os.getpid() != self._pid:
+            raise PhysicsError(
+                f"made in process {self._pid}, used in {os.getpid()}: its threads do not survive"
+                " a fork; make it in the process that steps it"
+            )
+        return self._batch
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a simulation cannot be pickled; make it in the process that steps it")
+
+
+def _check_outputs(outputs: frozenset[str]) -> None:
+    for name in sorted(outputs - OUTPUT_FIELDS):
+        near = difflib.get_close_matches(name, sorted(OUTPUT_FIELDS), n=3, cutoff=0.5)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise PhysicsError(f"output {name!r} is not a field that a step computes{hint}")
+
+
+def _load(source: Path | str) -> mujoco.MjModel:
+    try:
+        if isinstance(source, Path):
+            return mujoco.MjModel.from_xml_path(str(source))
+        return mujoco.MjModel.from_xml_string(source)
+    except (ValueError, mujoco.FatalError) as error:
+        where = source if isinstance(source, Path) else "the MJCF text"
+        raise PhysicsError(f"MuJoCo does not load {where}: {error}") from error
+
+
+def _facts(model: mujoco.MjModel) -> ModelFacts:
+    limited = torch.from_numpy(model.actuator_ctrllimited.astype(bool))
+    low, high = torch.from_numpy(model.actuator_ctrlrange.copy()).unbind(1)
+    infinity = torch.full_like(low, torch.inf)
+    return ModelFacts(
+        nq=model.nq,
+        nv=model.nv,
+        nu=model.nu,
+        timestep=float(model.opt.timestep),
+        initial_qpos=torch.from_numpy(model.qpos0.copy()),
+        initial_qvel=torch.zeros(model.nv, dtype=torch.float64),
+        control_low=torch.where(limited, low, -infinity),
+        control_high=torch.where(limited, high, infinity),
+        body_mass=torch.from_numpy(model.body_mass.copy()),
+        body_names=tuple(model.body(i).name for i in range(model.nbody)),
+        site_names=tuple(model.site(i).name for i in range(model.nsite)),
+        actuator_names=tuple(model.actuator(i).name for i in range(model.nu)),
+    )

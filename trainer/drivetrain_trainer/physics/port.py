@@ -1,0 +1,185 @@
+"""What environments need of a simulator: the port, and the plain data that crosses it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+    from torch import Tensor
+
+
+class PhysicsError(RuntimeError):
+    """The simulator refused a model, a field or a call; more steps cannot mend it."""
+
+
+@dataclass(frozen=True)
+class BackendCapabilities:
+    """What a backend offers, so that what it cannot do is refused before it is built."""
+
+    torch_devices: frozenset[str]
+    """Device types on which its state tensors can lie."""
+    host_bridge: bool
+    """Its state lives in host memory: tensors for another device are copied."""
+    dtype: torch.dtype
+    """Of state and outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationSetup:
+    """Which worlds a backend makes."""
+
+    model: Path | str
+    """An MJCF file, or MJCF text."""
+    num_worlds: int
+    num_threads: int = 1
+    outputs: frozenset[str] = frozenset()
+    """Derived fields that terms read, by their MuJoCo names, such as ``xpos``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """Sizes, names and constants of the compiled model; tensors have the backend's dtype."""
+
+    nq: int
+    nv: int
+    nu: int
+    timestep: float
+    """Seconds of one substep."""
+    initial_qpos: Tensor
+    """(nq,), the model's reference configuration."""
+    initial_qvel: Tensor
+    """(nv,), zeros."""
+    control_low: Tensor
+    """(nu,), actuator units; -inf where the actuator is not limited."""
+    control_high: Tensor
+    """(nu,), actuator units; inf where the actuator is not limited."""
+    body_mass: Tensor
+    """(nbody,), kg; body 0 is the world."""
+    body_names: tuple[str, ...]
+    site_names: tuple[str, ...]
+    actuator_names: tuple[str, ...]
+
+    def body(self, name: str) -> int:
+        """Index of a body.
+
+        Raises:
+            PhysicsError: with near matches.
+        """
+        return _index("body", name, self.body_names)
+
+    def site(self, name: str) -> int:
+        """Index of a site.
+
+        Raises:
+            PhysicsError: with near matches.
+        """
+        return _index("site", name, self.site_names)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """What a simulator reported of the latest step; absent where nothing was wrong."""
+
+    worlds: Tensor
+    """(N,) bool: these must be reset, their step means nothing."""
+    counts: Mapping[str, int]
+    """Worlds that raised each warning, by MuJoCo's name without its prefix (``BADQACC``)."""
+
+
+@dataclass(frozen=True)
+class RenderState:
+    """One world, to be drawn: copies, but for the model."""
+
+    model: Any
+    """The ``mujoco.MjModel``; not to be written to."""
+    qpos: Tensor
+    """(nq,) float64."""
+    qvel: Tensor
+    """(nv,) float64."""
+
+
+class Physics(Protocol):
+    """N worlds of one model.
+
+    State tensors are live views of the simulator's memory: a write is the world's state at
+    its next call. Outputs are those of the last substep and must not be written.
+    """
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """What the backend offers."""
+        ...
+
+    @property
+    def model(self) -> ModelFacts:
+        """The compiled model."""
+        ...
+
+    @property
+    def num_worlds(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def warning_names(self) -> tuple[str, ...]:
+        """Every name that `Divergence.counts` may hold."""
+        ...
+
+    @property
+    def qpos(self) -> Tensor:
+        """(N, nq) generalized positions, a strided view."""
+        ...
+
+    @property
+    def qvel(self) -> Tensor:
+        """(N, nv) generalized velocities, a strided view."""
+        ...
+
+    @property
+    def ctrl(self) -> Tensor:
+        """(N, nu) controls, a strided view."""
+        ...
+
+    def output(self, name: str) -> Tensor:
+        """(N, ...) a derived field that the set-up asked for.
+
+        Raises:
+            PhysicsError: the set-up did not ask for it.
+        """
+        ...
+
+    def step(self, substeps: int) -> Divergence | None:
+        """Advance every world by `substeps` of the model's time step under `ctrl`."""
+        ...
+
+    def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Put worlds into a state, all else at the model's defaults; others stay as they are.
+
+        Args:
+            ids: (n,) int64, ascending, each once.
+            qpos: (n, nq).
+            qvel: (n, nv).
+        """
+        ...
+
+    def render_state(self, world: int) -> RenderState:
+        """A copy of one world's state, and the model to draw it with."""
+        ...
+
+    def close(self) -> None:
+        """Let go of threads and memory; later calls raise, a second close does nothing."""
+        ...
+
+
+def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+    if name in names:
+        return names.index(name)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has: {', '.join(names)}"
+    raise PhysicsError(f"the model has no {kind} {name!r}; {hint}")

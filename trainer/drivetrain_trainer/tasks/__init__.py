@@ -1,0 +1,1 @@
+"""The tasks that ship: their declarations (`catalog`) and how each is made."""
