@@ -1,0 +1,1 @@
+"""Persistent metric backends; they keep each reported value unsmoothed."""

@@ -1,0 +1,94 @@
+"""TensorBoard event files, written synchronously on the writer's thread.
+
+The protobuf messages of the ``tensorboard`` package are the format; its writers are left
+out, because they start a thread of their own and hide its errors.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+from drivetrain_trainer.telemetry.backends.crc32c import masked_crc32c
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drivetrain_trainer.telemetry.record import Record
+
+FILE_VERSION = "brain.Event:2"
+"""First record of every event file."""
+
+
+class TensorBoardBackend:
+    """One event file a process in the run directory; existing files are never touched.
+
+    A resumed run starts at `start_env_steps`: TensorBoard then drops what an earlier
+    attempt logged beyond that step.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, directory: Path, *, start_env_steps: int = 0) -> None:
+        self._directory = directory
+        self._start_env_steps = start_env_steps
+        self._stream: BinaryIO | None = None
+
+    def open(self) -> None:
+        """Create the event file and its header.
+
+        Raises:
+            OSError: where the directory cannot be written.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        stem = f"events.out.tfevents.{time.time_ns() // 1_000_000_000:010d}"
+        path = self._directory / f"{stem}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
+        self._stream = path.open("xb")
+        self._append(Event(wall_time=time.time(), file_version=FILE_VERSION))
+        if self._start_env_steps:
+            start = SessionLog(status=SessionLog.START)
+            self._append(
+                Event(wall_time=time.time(), step=self._start_env_steps + 1, session_log=start)
+            )
+        self.flush()
+
+    def write(self, record: Record) -> None:
+        """One event with every value; NaN and infinities are kept as they are."""
+        event = Event(wall_time=record.wall_time, step=record.env_steps)
+        add = event.summary.value.add
+        for tag, value in record.values.items():
+            add(tag=tag, simple_value=value)
+        self._append(event)
+
+    def flush(self) -> None:
+        """Hand the events to the operating system."""
+        self._opened.flush()
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._opened.close()
+
+    @property
+    def _opened(self) -> BinaryIO:
+        if self._stream is None:
+            raise RuntimeError("TensorBoardBackend is used before open()")
+        return self._stream
+
+    def _append(self, event: Event) -> None:
+        data = event.SerializeToString()
+        header = struct.pack("<Q", len(data))
+        self._opened.write(
+            b"".join(
+                (
+                    header,
+                    struct.pack("<I", masked_crc32c(header)),
+                    data,
+                    struct.pack("<I", masked_crc32c(data)),
+                )
+            )
+        )

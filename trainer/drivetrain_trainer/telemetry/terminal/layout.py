@@ -1,0 +1,197 @@
+"""Lines of exact width, blocks of lines, and the frame around a grid of blocks.
+
+Lines are built directly as styled segments: a tree of generic tables would cost several
+milliseconds a redraw, in which the training thread would wait for the interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drivetrain_trainer.telemetry.terminal.glyphs import Glyphs
+
+Line = list[Segment]
+"""Segments whose cells add up to the width of the block they stand in."""
+
+
+class Tone(StrEnum):
+    """What a piece of text is, hence how it looks."""
+
+    PLAIN = ""
+    FRAME = "bright_black"
+    TITLE = "bold cyan"
+    HEADING = "bold"
+    FIGURE = "cyan"
+    QUIET = "dim"
+    STRONG = "bold green"
+    HOT = "yellow"
+    ALARM = "bold red"
+
+
+_STYLES = {tone: Style.parse(tone.value) for tone in Tone}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of text in one tone."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+    @property
+    def width(self) -> int:
+        """Terminal cells it takes."""
+        return cell_len(self.text)
+
+
+def segment(text: str, tone: Tone = Tone.PLAIN) -> Segment:
+    """A styled segment."""
+    return Segment(text, _STYLES[tone])
+
+
+def clip(text: str, width: int, glyphs: Glyphs) -> str:
+    """The text in at most `width` cells; an ellipsis marks what was cut."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return set_cell_size(text, max(width, 0))
+    return set_cell_size(text, width - 1) + glyphs.ellipsis
+
+
+def spread(left: Sequence[Span], right: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
+    """Left and right aligned spans on one line; the left ones give way."""
+    room = width - sum(span.width for span in right)
+    if room < 0:
+        return spread(right, (), width, glyphs) if left else _clipped(right, width, glyphs)
+    line = _clipped(left, room, glyphs)
+    return [*line, *(segment(span.text, span.tone) for span in right)]
+
+
+def _clipped(spans: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
+    line: Line = []
+    room = width
+    for span in spans:
+        text = clip(span.text, room, glyphs)
+        line.append(segment(text, span.tone))
+        room -= cell_len(text)
+        if room <= 0:
+            break
+    line.append(segment(" " * room))
+    return line
+
+
+def blank(width: int) -> Line:
+    """An empty line."""
+    return [segment(" " * width)]
+
+
+class Frame:
+    """Draws rows of blocks inside one border; rules join the separators above and below."""
+
+    def __init__(self, width: int, glyphs: Glyphs) -> None:
+        self._width = width
+        self._glyphs = glyphs
+        self._lines: list[Line] = []
+        self._cuts: tuple[int, ...] = ()
+
+    def columns(self, count: int) -> list[int]:
+        """Content widths of `count` equal columns; a cell of padding is on either side."""
+        inner = self._width - 2 - (count - 1)
+        share, rest = divmod(inner, count)
+        return [share + (index < rest) - 2 for index in range(count)]
+
+    def row(self, blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> None:
+        """Blocks side by side; a rule sets them apart from what is above."""
+        cuts = tuple(self._cut_positions(widths))
+        if self._lines:
+            self._lines.append(self._rule(self._cuts, cuts))
+        self._cuts = cuts
+        for lines in zip_longest(*blocks):
+            self._lines.append(self._framed(lines, widths))
+
+    @property
+    def height(self) -> int:
+        """Lines of the whole frame, its edges included."""
+        return len(self._lines) + 2
+
+    def finish(self, title: Sequence[Span], right: Sequence[Span], height: int) -> list[Line]:
+        """All lines, at most `height` of them: what does not fit is counted at the bottom."""
+        body = self._lines
+        room = max(height - 2, 1)
+        bottom: list[Span] = []
+        cuts = self._cuts
+        if len(body) > room:
+            bottom = [Span(f" {len(body) - room} more lines: enlarge the terminal ", Tone.QUIET)]
+            body, cuts = body[:room], ()
+        g = self._glyphs
+        return [
+            self._edge(g.top_left, g.top_right, title, right),
+            *body,
+            self._edge(g.bottom_left, g.bottom_right, bottom, [], cuts),
+        ]
+
+    def _cut_positions(self, widths: Sequence[int]) -> Iterator[int]:
+        position = 0
+        for width in widths[:-1]:
+            position += width + 3
+            yield position
+
+    def _framed(self, lines: Sequence[Line | None], widths: Sequence[int]) -> Line:
+        edge = segment(self._glyphs.vertical, Tone.FRAME)
+        pad = segment(" ")
+        framed: Line = []
+        for line, width in zip(lines, widths, strict=True):
+            framed += [edge, pad, *(line if line is not None else blank(width)), pad]
+        return [*framed, edge]
+
+    def _rule(self, above: tuple[int, ...], below: tuple[int, ...]) -> Line:
+        g = self._glyphs
+        inner = "".join(
+            self._joint(position in above, position in below)
+            for position in range(1, self._width - 1)
+        )
+        return [segment(g.tee_left + inner + g.tee_right, Tone.FRAME)]
+
+    def _joint(self, above: bool, below: bool) -> str:  # noqa: FBT001 - a truth table
+        g = self._glyphs
+        return {
+            (False, False): g.horizontal,
+            (True, False): g.tee_up,
+            (False, True): g.tee_down,
+            (True, True): g.cross,
+        }[above, below]
+
+    def _edge(
+        self,
+        first: str,
+        last: str,
+        left: Sequence[Span],
+        right: Sequence[Span],
+        cuts: tuple[int, ...] = (),
+    ) -> Line:
+        g = self._glyphs
+        room = self._width - 4
+        right_width = sum(span.width for span in right)
+        shown = [s for s in _clipped(left, max(room - right_width, 0), g) if s.text.strip()]
+        used = sum(cell_len(s.text) for s in shown)
+        filler = "".join(
+            g.tee_up if 2 + used + offset in cuts else g.horizontal
+            for offset in range(room - used - right_width)
+        )
+        return [
+            segment(first + g.horizontal, Tone.FRAME),
+            *shown,
+            segment(filler, Tone.FRAME),
+            *(segment(span.text, span.tone) for span in right),
+            segment(g.horizontal + last, Tone.FRAME),
+        ]

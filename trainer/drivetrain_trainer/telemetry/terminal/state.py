@@ -1,0 +1,82 @@
+"""What a terminal remembers between redraws; safe to use from two threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from drivetrain_trainer.telemetry.terminal.model import PEAKED, Snapshot
+from drivetrain_trainer.telemetry.terminal.window import Pace, SlidingMean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
+    from drivetrain_trainer.telemetry.record import Record
+
+_ROWS = "rows per second"
+"""Name under which the window averages a figure that has no tag: it is never persisted."""
+
+
+class TerminalState:
+    """Takes reports on the training thread and gives snapshots to the redraw thread."""
+
+    def __init__(self, facts: SystemFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._facts = facts
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._window = SlidingMean()
+        self._pace = Pace()
+        self._peaks: dict[str, float] = {}
+        self._latest: Record | None = None
+        self._buffer_rows: int | None = None
+        self._evaluation: EvaluationFigures | None = None
+        self._began = clock()
+
+    def update(self, record: Record) -> None:
+        """Take a reduced report."""
+        now = self._clock()
+        values = dict(record.values)
+        if record.learner_rows_per_second is not None:
+            values[_ROWS] = record.learner_rows_per_second
+        with self._lock:
+            self._latest = record
+            if record.buffer_rows is not None:
+                self._buffer_rows = record.buffer_rows
+            self._window.append(now, values)
+            self._pace.append(now, self._position(record))
+            for tag, value in record.values.items():
+                if tag.startswith(PEAKED) and value > self._peaks.get(tag, float("-inf")):
+                    self._peaks[tag] = value
+
+    def evaluated(self, evaluation: EvaluationFigures) -> None:
+        """Take the latest evaluation."""
+        with self._lock:
+            self._evaluation = evaluation
+
+    def snapshot(self) -> Snapshot:
+        """Everything to be shown now."""
+        now = self._clock()
+        with self._lock:
+            means = self._window.means(now)
+            record = self._latest
+            return Snapshot(
+                facts=self._facts,
+                means=means.values,
+                samples=means.samples,
+                peaks=dict(self._peaks),
+                env_steps=record.env_steps if record else self._facts.start_env_steps,
+                iteration=record.iteration if record else 0,
+                elapsed_s=now - self._began,
+                pace=self._pace.rate(now, self._position(record)) if record else None,
+                rows_per_second=means.values.get(_ROWS),
+                buffer_rows=self._buffer_rows,
+                evaluation=self._evaluation,
+            )
+
+    def _position(self, record: Record) -> int:
+        counts_iterations = (
+            self._facts.target_env_steps is None and self._facts.target_iterations is not None
+        )
+        return record.iteration if counts_iterations else record.env_steps
