@@ -121,22 +121,23 @@ def plain_preset(task: TaskSpec, algorithm: AlgoName) -> dict[str, Any]:
     """The task's partial spec for an algorithm; empty where it has none.
 
     Raises:
-        SpecError: for a section that is not a task's to preset.
+        SpecError: for a section that is not a task's to preset, or no mapping.
     """
     preset = task.presets.get(algorithm, {})
-    foreign = sorted(set(preset) - PRESET_SECTIONS)
-    if foreign:
-        raise SpecError(
-            tuple(
-                Violation(
-                    section,
-                    f"in the preset of task {task.name}: a preset holds "
-                    f"{', '.join(sorted(PRESET_SECTIONS))} alone",
-                )
-                for section in foreign
-            )
-        )
+    refused = tuple(
+        Violation(section, f"in the preset of task {task.name}: {problem}")
+        for section, keys in preset.items()
+        if (problem := _section_problem(section, keys)) is not None
+    )
+    if refused:
+        raise SpecError(refused)
     return dict(preset)
+
+
+def _section_problem(section: str, keys: object) -> str | None:
+    if section not in PRESET_SECTIONS:
+        return f"a preset holds {', '.join(sorted(PRESET_SECTIONS))} alone"
+    return None if isinstance(keys, Mapping) else f"must be a mapping; got {show(keys)}"
 
 
 def layered(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

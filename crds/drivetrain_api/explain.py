@@ -19,6 +19,7 @@ from drivetrain_api.trainingrun import TrainingRun
 _SHOWN_CHARACTERS = 80
 _CHOICES = re.compile(r"\^\((?P<names>[^()]+\|[^()]+)\)\$")
 _LISTED_KEYS = 12
+_NAMED_KEYS = 3
 
 
 @dataclass(frozen=True)
@@ -205,18 +206,27 @@ def hint(path: str, parent: Schema | None) -> str:
 
     A key of that name in another section comes first, then near spellings beside it.
     """
-    section, _, key = path.rpartition(".")
-    elsewhere = [known for known in known_paths() if known.rpartition(".")[2] == _snake(key)]
+    section, _, written = path.rpartition(".")
+    key = _snake(written)
     beside = list(properties_of(parent))
-    spelled = difflib.get_close_matches(_snake(key), beside, n=3, cutoff=0.6)
-    near = elsewhere or [f"{section}.{name}" if section else name for name in spelled]
+    spelled = difflib.get_close_matches(key, beside, n=3, cutoff=0.6)
+    near = _ending_in(key) or [f"{section}.{name}" if section else name for name in spelled]
     if not near:
-        near = difflib.get_close_matches(path, known_paths(), n=3, cutoff=0.75)
+        leaves = {known.rpartition(".")[2] for known in known_paths()}
+        near = [
+            known
+            for leaf in difflib.get_close_matches(key, leaves, n=2, cutoff=0.8)
+            for known in _ending_in(leaf)
+        ]
     if near:
-        return f"did you mean {' or '.join(_both_spellings(name) for name in near)}?"
+        return f"did you mean {' or '.join(_both_spellings(name) for name in near[:_NAMED_KEYS])}?"
     if beside and len(beside) <= _LISTED_KEYS:
         return f"known here: {', '.join(beside)}"
     return "no such setting"
+
+
+def _ending_in(key: str) -> list[str]:
+    return [known for known in known_paths() if known.rpartition(".")[2] == key]
 
 
 def _snake(key: str) -> str:

@@ -255,7 +255,7 @@ class TrainingRunStatus(ApiModel):
     """The last ended attempts."""
     observed_generation: StepOffset = 0
     """Generation of the spec that this status speaks of."""
-    storage: Name | None = None
+    storage: ShortText | None = None
     """Claim in use."""
 
     def condition(self, type_: ConditionType) -> Condition | None:
