@@ -81,6 +81,7 @@ class ManagerEnv:
         self.observation_dim = self._observations.size
         self.action_dim = self._actions.size
         self.episode_length = definition.episode_length
+        self.step_seconds = self._state.step_seconds
         self.action_low, self.action_high = self._actions.low, self._actions.high
         self.timings = StepTimings()
         self.log: Mapping[str, Tensor] = {}

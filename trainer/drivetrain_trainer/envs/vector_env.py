@@ -116,6 +116,11 @@ class VectorEnv(Protocol):
         ...
 
     @property
+    def step_seconds(self) -> float:
+        """Simulated seconds of one step."""
+        ...
+
+    @property
     def action_low(self) -> Tensor:
         """(a,) float32, raw units: what -1 maps to."""
         ...
