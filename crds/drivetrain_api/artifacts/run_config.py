@@ -9,7 +9,7 @@ from pydantic import Field
 
 from drivetrain_api.algorithms import Precision
 from drivetrain_api.artifacts.base import ArtifactModel
-from drivetrain_api.base import Finite, Name, PositiveInt, ShortText, Text
+from drivetrain_api.base import Finite, Name, PositiveInt, ShortText, StepOffset, Text
 from drivetrain_api.trainingrun import TrainingRunSpec
 
 
@@ -44,6 +44,23 @@ class ActiveTerm(ArtifactModel):
     """Weight of a reward term."""
 
 
+class HostFacts(ArtifactModel):
+    """The machine of rank 0, as far as results and throughput depend on it."""
+
+    platform: Text
+    """Kernel and architecture."""
+    cpu_model: Text
+    """Model name of the CPU."""
+    cpu_capability: ShortText
+    """Instruction set that Torch's kernels use, such as AVX512."""
+    usable_cpus: PositiveInt
+    """CPUs that the process may run on."""
+    torch_threads: PositiveInt
+    """Threads of a Torch operation."""
+    memory_bytes: StepOffset
+    """Memory limit of the container, else the machine's memory."""
+
+
 class RunFacts(ArtifactModel):
     """What the run knew once everything was resolved."""
 
@@ -71,6 +88,8 @@ class RunFacts(ArtifactModel):
     """Active terms of the environment."""
     versions: dict[ShortText, Text]
     """Package -> version of what the result depends on."""
+    host: HostFacts | None = None
+    """The machine."""
 
 
 class RunConfig(ArtifactModel, TrainingRunSpec):
