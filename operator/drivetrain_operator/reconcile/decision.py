@@ -22,18 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivetrain_api.status import TrainingRunStatus
-
-
-class ChildKind(StrEnum):
-    """Kinds of the objects that a run owns."""
-
-    JOB = "Job"
-    SERVICE = "Service"
-    CONFIG_MAP = "ConfigMap"
-    SERVICE_ACCOUNT = "ServiceAccount"
-    ROLE = "Role"
-    ROLE_BINDING = "RoleBinding"
-    CLAIM = "PersistentVolumeClaim"
+    from drivetrain_operator.manifests.kinds import ChildKind
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from drivetrain_api.compose import parse_run
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.status import TrainingRunStatus
 from drivetrain_api.trainingrun import ObjectMeta, TrainingRun, TrainingRunSpec
+from drivetrain_operator.reconcile.fields import mapping, text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from drivetrain_operator.reconcile.decision import ChildKind
+    from drivetrain_operator.manifests.kinds import ChildKind
     from drivetrain_operator.reconcile.fields import Object
     from drivetrain_operator.reconcile.views import ConfigMapView, JobEvent, JobView, PodView
 
@@ -29,6 +30,10 @@ class RunView:
     refusals: tuple[Violation, ...] = ()
     """Why the spec is refused; whoever observes may add what else it finds (a dry run)."""
 
+    def with_spec(self, spec: TrainingRunSpec) -> TrainingRun:
+        """The run as the builders take it."""
+        return TrainingRun(metadata=self.metadata, spec=spec)
+
     @classmethod
     def of(cls, run: TrainingRun) -> RunView:
         """The view of a run that was parsed already."""
@@ -42,13 +47,20 @@ class RunView:
             pydantic.ValidationError: metadata or status cannot be read. A status is never
                 taken for empty: a finished run would start again.
         """
-        metadata = ObjectMeta.model_validate(obj["metadata"])
+        metadata = _metadata(obj)
         status = TrainingRunStatus.model_validate(obj.get("status") or {})
         try:
             run = parse_run({key: value for key, value in obj.items() if key != "status"})
         except SpecError as error:
             return cls(metadata, None, status, error.violations)
         return cls(metadata, run.spec, status)
+
+
+def _metadata(obj: Object) -> ObjectMeta:
+    """Metadata, whatever the name: one that is too long is refused with the spec."""
+    meta = mapping(obj, "metadata")
+    read = ObjectMeta.model_validate({**meta, "name": "unread"})
+    return read.model_copy(update={"name": text(meta, "name")})
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ class JobConditionType(StrEnum):
     FAILED = "Failed"
 
 
+_ENDINGS = frozenset(JobConditionType) - {JobConditionType.SUSPENDED}
+
+
 @dataclass(frozen=True)
 class JobCondition:
     """A condition of a Job whose status is True."""
@@ -86,9 +89,14 @@ class JobView:
         return next((held[t] for t in types if t in held), None)
 
     @property
-    def finished(self) -> bool:
-        """Whether the Job is over: Complete or Failed, all its pods terminal."""
-        return self.condition(JobConditionType.COMPLETE, JobConditionType.FAILED) is not None
+    def held(self) -> bool:
+        """Whether it is suspended, or its controller has yet to act on the resumption."""
+        return self.suspended or self.condition(JobConditionType.SUSPENDED) is not None
+
+    @property
+    def ending(self) -> bool:
+        """Whether its controller ended it, or is about to, and sees to its pods."""
+        return any(c.type in _ENDINGS for c in self.conditions)
 
 
 class PodPhase(StrEnum):
