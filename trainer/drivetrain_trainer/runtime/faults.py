@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final, Self
+
+_MESSAGE_LIMIT: Final = 4_000
+_TRACE_LIMIT: Final = 20_000
 
 
 class FailureClass(StrEnum):
@@ -30,6 +36,58 @@ class PeerDiedError(RuntimeFault):
         self.role = role
         self.pid = pid
         super().__init__(f"{role} process {pid} died" + (f": {detail}" if detail else ""))
+
+
+@dataclass(frozen=True)
+class ChildFailure:
+    """The exception that ended a child process, as it tells its parent."""
+
+    error_type: str
+    message: str
+    trace: str
+    tick: int | None = None
+    """The tick that it happened in; None before the first."""
+
+    @classmethod
+    def of(cls, error: BaseException, tick: int | None = None) -> Self:
+        """Describe `error`; bounded, so that sending it never waits for a reader."""
+        trace = "".join(traceback.format_exception(error))
+        return cls(type(error).__name__, str(error)[:_MESSAGE_LIMIT], trace[-_TRACE_LIMIT:], tick)
+
+    def __str__(self) -> str:
+        where = "" if self.tick is None else f" in tick {self.tick}"
+        return f"{self.error_type}{where}: {self.message}"
+
+
+class ChildFailedError(PeerDiedError):
+    """A child ended without being asked to; says how, and why where it could tell."""
+
+    def __init__(
+        self, role: str, pid: int, exitcode: int | None, failure: ChildFailure | None
+    ) -> None:
+        self.exitcode = exitcode
+        self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
+        self.failure = failure
+        super().__init__(role, pid, str(failure) if failure else exit_reason(exitcode))
+
+
+class CollectorFailedError(ChildFailedError):
+    """The collector failed, or was killed."""
+
+    classification = FailureClass.COLLECTOR
+
+
+def exit_reason(exitcode: int | None) -> str:
+    """An exit status in words; negative ones are signals."""
+    if exitcode is None:
+        return "exit status unknown"
+    if exitcode >= 0:
+        return f"exit status {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"killed by {name}"
 
 
 class StaleTickError(RuntimeFault):

@@ -359,7 +359,7 @@ class LearnerPort:
         self,
         tick: int,
         epoch: int,
-        action: Tensor,
+        action: Tensor | None,
         command: Command = Command.STEP,
         *,
         group: int = 0,
@@ -370,12 +370,15 @@ class LearnerPort:
             tick: of the request.
             epoch: number of the policy that chose the actions: never falling, and the same
                 for all groups of a tick.
-            action: (n, a), on any device; copied here.
+            action: (n, a), on any device; copied here. None with `Command.STOP` alone.
             command: what to do with them.
             group: of the request.
         """
         slot = self._slots[group]
-        slot.action.copy_(action)
+        if action is not None:
+            slot.action.copy_(action)
+        elif command is not Command.STOP:
+            raise ValueError(f"tick {tick}: {command.name} needs actions")
         slot.response[_TICK] = tick
         slot.response[_EPOCH] = epoch
         slot.response[_EXTRA] = int(command)

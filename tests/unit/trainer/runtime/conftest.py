@@ -1,0 +1,8 @@
+"""Children of these tests import their targets from `support`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))

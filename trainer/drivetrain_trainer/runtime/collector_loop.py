@@ -1,0 +1,256 @@
+"""The collector process: steps environments in lockstep with its learner.
+
+Tick *t* of a group: take the actions, step, account for the episodes, pack and write the
+rows, then ask for tick *t* + 1. The learner updates meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from drivetrain_trainer.runtime.collector import CollectorBoot, CollectorReady
+from drivetrain_trainer.runtime.collector_report import (
+    CollectorPhase,
+    CollectorTotals,
+    flight_gauges,
+)
+from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpisodes
+from drivetrain_trainer.runtime.faults import ChildFailure, PeerDiedError
+from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.runtime.ingress import WriteResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from drivetrain_trainer.envs.vector_env import StepOutcome, StepTimings, VectorEnv
+    from drivetrain_trainer.runtime.descriptors import Channel
+    from drivetrain_trainer.runtime.doorbell import Peer
+    from drivetrain_trainer.runtime.inference_ring import Response
+
+_ENV_TIMING: Final = {
+    "action_validate": "Perf/collector_env_step_action_validate_ms",
+    "apply_action": "Perf/collector_env_step_apply_action_ms",
+    "action_backend": "Perf/collector_env_step_action_backend_ms",
+    "backend": "Perf/collector_env_step_backend_ms",
+    "update_state": "Perf/collector_env_step_update_state_ms",
+    "reset_done": "Perf/collector_env_step_reset_done_ms",
+}
+_SEED_STRIDE: Final = 0x9E3779B1
+_SEED_LIMIT: Final = 2**32
+
+
+def run(channel: Channel, learner: Peer) -> int:
+    """Collect until told to stop.
+
+    Args:
+        channel: brings the `CollectorBoot`, takes `CollectorReady` or a `ChildFailure`.
+        learner: whose death ends this process too.
+
+    Returns:
+        Exit status: 0 when told to stop, 1 otherwise.
+    """
+    torch.set_num_threads(1)
+    try:
+        boot: CollectorBoot = channel.receive()
+    except EOFError:  # stopped before it began
+        return 0
+    collector = Collector(boot, learner)
+    try:
+        channel.send(collector.start())
+        collector.collect()
+    except PeerDiedError:
+        return 1
+    except Exception as error:  # noqa: BLE001  # told to the learner, which decides
+        channel.send(ChildFailure.of(error, collector.tick))
+        return 1
+    finally:
+        collector.close()
+    return 0
+
+
+class _PhaseClock:
+    """Charges the time since the last mark to a phase."""
+
+    def __init__(self) -> None:
+        self.spent = dict.fromkeys(CollectorPhase, 0)
+        self._mark = time.perf_counter_ns()
+
+    def charge(self, phase: CollectorPhase) -> None:
+        now = time.perf_counter_ns()
+        self.spent[phase] += now - self._mark
+        self._mark = now
+
+    def drain(self) -> dict[CollectorPhase, float]:
+        """Milliseconds by phase since the last drain."""
+        milliseconds = {phase: spent * 1e-6 for phase, spent in self.spent.items()}
+        self.spent = dict.fromkeys(CollectorPhase, 0)
+        return milliseconds
+
+
+class _Group:
+    """Environments that share a slot of the ring."""
+
+    def __init__(self, env: VectorEnv, index: int, width: int, window: EpisodeWindow) -> None:
+        self.env = env
+        self.index = index
+        self.episodes = RunningEpisodes(env.num_envs, window)
+        self.rows = torch.empty(env.num_envs, width)
+
+
+class Collector:
+    """The loop and its accounts."""
+
+    def __init__(self, boot: CollectorBoot, learner: Peer) -> None:
+        self.tick: int | None = None
+        """The tick in progress; None before the first."""
+        self._boot = boot
+        self._transport = boot.transport
+        self._layout = boot.transport.layout
+        self._port = boot.transport.ring.collector_port(learner)
+        self._ingress = boot.transport.ingress.producer(learner)
+        self._board = boot.transport.board
+        self._groups: list[_Group] = []
+        self._window = EpisodeWindow()
+        self._totals = CollectorTotals()
+        self._clock = _PhaseClock()
+        self._nested: list[StepTimings] = []
+        """Of the tick's groups."""
+        self._started = 0.0
+
+    def start(self) -> CollectorReady:
+        """Make and reset the environments, and publish their first observations."""
+        begun = time.monotonic()
+        ring = self._transport.ring
+        for index in range(ring.groups):
+            env = self._make(index)
+            self._groups.append(_Group(env, index, self._layout.width, self._window))
+        if self._boot.rng_states:
+            for group, state in zip(self._groups, self._boot.rng_states, strict=True):
+                group.env.set_rng_state(state)
+        observations = [group.env.reset() for group in self._groups]
+        for observation, group in zip(observations, self._groups, strict=True):
+            none_done = torch.zeros(group.env.num_envs)
+            self._port.request(self._boot.first_tick, observation, none_done, group=group.index)
+        env = self._groups[0].env
+        self._board.agree([f"{kind}:{tag}" for tag in env.log_tags for kind in ("sum", "count")])
+        self._publish(self._boot.first_tick)
+        self._started = time.monotonic()
+        return CollectorReady(
+            episode_length=env.episode_length,
+            groups=ring.groups,
+            terms=env.terms,
+            metric_names=self._board.names,
+            start_s=self._started - begun,
+        )
+
+    def collect(self) -> None:
+        """Tick after tick until the learner says stop."""
+        tick = self._boot.first_tick
+        self._clock = _PhaseClock()
+        while self._collect_tick(tick):
+            tick += 1
+        self._publish(tick)
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        for group in self._groups:
+            group.env.close()
+
+    def _make(self, index: int) -> VectorEnv:
+        ring = self._transport.ring
+        env = self._boot.env_factory(
+            num_envs=ring.group_size(index),
+            seed=(self._boot.seed + index * _SEED_STRIDE) % _SEED_LIMIT,
+        )
+        expected = (ring.group_size(index), ring.observation_dim, ring.action_dim)
+        found = (env.num_envs, env.observation_dim, env.action_dim)
+        if found != expected:
+            env.close()
+            raise ValueError(
+                f"environments of (envs, observation, action) {found}; the rings are for {expected}"
+            )
+        return env
+
+    def _collect_tick(self, tick: int) -> bool:
+        """One tick of every group; False once told to stop."""
+        self.tick = tick
+        clock = self._clock
+        snapshot = False
+        for group in self._groups:
+            last = group is self._groups[-1]
+            response = self._port.await_response(tick, group=group.index)
+            clock.charge(CollectorPhase.LEARNER_ACTION_WAIT)
+            if response.command is Command.STOP:
+                return False
+            snapshot = snapshot or response.command is Command.SNAPSHOT
+            outcome = group.env.step(response.action)
+            clock.charge(CollectorPhase.ENV_STEP)
+            done = outcome.terminated | outcome.truncated
+            self._account(group, outcome, done)
+            clock.charge(CollectorPhase.TRANSITION_EXTRACT)
+            rows = self._pack(group, response, outcome)
+            written = self._ingress.write(rows, tick, last=last)
+            clock.charge(CollectorPhase.REPLAY_WRITE)
+            if written is not WriteResult.COMPLETE:
+                return False
+            if last:
+                self._end_tick(tick, snapshot=snapshot)
+                clock.charge(CollectorPhase.METRICS_PUBLISH)
+            started_anew = done | outcome.invalid
+            self._port.request(tick + 1, outcome.observation, started_anew, group=group.index)
+            clock.charge(CollectorPhase.INFERENCE_REQUEST)
+        return True
+
+    def _account(self, group: _Group, outcome: StepOutcome, done: Tensor) -> None:
+        group.episodes.step(outcome.reward, done, outcome.truncated, outcome.invalid)
+        self._totals.env_steps += group.env.num_envs
+        for tag, value in group.env.log.items():
+            self._totals.add(tag, value.item())
+        self._nested.append(group.env.timings)
+
+    def _pack(self, group: _Group, response: Response, outcome: StepOutcome) -> Tensor:
+        """Rows of the step; those of worlds that diverged are left out, and counted."""
+        self._layout.pack(
+            group.rows,
+            observation=self._port.requested_observation(group.index),
+            action=response.action,
+            reward=outcome.reward,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            next_observation=outcome.next_observation,
+        )
+        invalid = int(outcome.invalid.sum())
+        if not invalid:
+            return group.rows
+        self._totals.invalid_rows += invalid
+        return group.rows[~outcome.invalid]
+
+    def _end_tick(self, tick: int, *, snapshot: bool) -> None:
+        totals = self._totals
+        totals.ticks += 1
+        for phase, milliseconds in self._clock.drain().items():
+            totals.add(phase, milliseconds)
+        for name, tag in _ENV_TIMING.items():
+            totals.add(tag, sum(getattr(timings, name) for timings in self._nested))
+        self._nested.clear()
+        if snapshot:
+            states = [group.env.rng_state() for group in self._groups]
+            self._board.write_snapshot(tick + 1, states)
+        if totals.ticks % self._boot.metrics_interval == 0:
+            self._publish(tick + 1)
+
+    def _publish(self, tick: int) -> None:
+        totals = self._totals
+        totals.episodes = self._window.episodes
+        totals.timeouts = self._window.timeouts
+        totals.seconds = time.monotonic() - self._started if self._started else 0.0
+        totals.gauges.update(self._window.gauges())
+        totals.gauges.update(flight_gauges(self._port.flight(reset=True)))
+        totals.instability = {}
+        for group in self._groups:
+            for name, count in group.env.instability.items():
+                totals.instability[name] = totals.instability.get(name, 0) + count
+        self._board.publish(tick, totals.encode())

@@ -1,0 +1,179 @@
+"""The collector's figures: running totals on the board, means of an interval for a reader.
+
+The board carries totals since the start, so that nothing is lost however seldom it is read:
+the reader subtracts what it saw before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain_trainer.runtime.metrics_board import BoardReport
+
+COUNTED_FAMILY: Final = "Episode_Termination/"
+"""Metrics that count: summed over an interval, where the others are averaged."""
+_FLIGHT: Final = "Perf/collector_inference_"
+
+
+class CollectorPhase(StrEnum):
+    """Exclusive phases of a collector's tick; the values are their tags."""
+
+    INFERENCE_REQUEST = "Perf/collector_inference_request_ms"
+    LEARNER_ACTION_WAIT = "Perf/collector_learner_action_wait_ms"
+    ENV_STEP = "Perf/collector_env_step_ms"
+    TRANSITION_EXTRACT = "Perf/collector_transition_extract_ms"
+    REPLAY_WRITE = "Perf/collector_replay_write_ms"
+    METRICS_PUBLISH = "Perf/collector_metrics_publish_ms"
+
+
+@dataclass
+class CollectorTotals:
+    """What the collector counts, since it started."""
+
+    ticks: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    timeouts: int = 0
+    invalid_rows: int = 0
+    seconds: float = 0.0
+    """Wall time since the first request."""
+    sums: dict[str, float] = field(default_factory=dict)
+    """By tag, over every tick that had a value."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Ticks that had a value, by tag."""
+    gauges: dict[str, float] = field(default_factory=dict)
+    """Latest values, by tag."""
+    instability: dict[str, int] = field(default_factory=dict)
+    """Worlds that diverged, by reason."""
+
+    def add(self, tag: str, value: float) -> None:
+        """A tick's value of a metric."""
+        self.sums[tag] = self.sums.get(tag, 0.0) + value
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+
+    def encode(self) -> dict[str, float]:
+        """Names and values for the board."""
+        return {
+            "ticks": self.ticks,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "timeouts": self.timeouts,
+            "invalid_rows": self.invalid_rows,
+            "seconds": self.seconds,
+            **{f"sum:{tag}": value for tag, value in self.sums.items()},
+            **{f"count:{tag}": count for tag, count in self.counts.items()},
+            **{f"gauge:{tag}": value for tag, value in self.gauges.items()},
+            **{f"instability:{name}": count for name, count in self.instability.items()},
+        }
+
+    @classmethod
+    def decode(cls, values: Mapping[str, float]) -> CollectorTotals:
+        """What `encode` was given."""
+
+        def group(prefix: str) -> dict[str, float]:
+            return {
+                name.removeprefix(prefix): value
+                for name, value in values.items()
+                if name.startswith(prefix)
+            }
+
+        return cls(
+            ticks=int(values["ticks"]),
+            env_steps=int(values["env_steps"]),
+            episodes=int(values["episodes"]),
+            timeouts=int(values["timeouts"]),
+            invalid_rows=int(values["invalid_rows"]),
+            seconds=values["seconds"],
+            sums=group("sum:"),
+            counts={tag: int(count) for tag, count in group("count:").items()},
+            gauges=group("gauge:"),
+            instability={name: int(count) for name, count in group("instability:").items()},
+        )
+
+
+@dataclass(frozen=True)
+class CollectorReport:
+    """Figures of the ticks since the report before."""
+
+    tick: int
+    """The tick that comes next."""
+    ticks: int
+    """Ticks that the report covers."""
+    seconds: float
+    """Wall time that it covers."""
+    env_steps: int
+    """Environment steps that it covers."""
+    metrics: Mapping[str, float]
+    """By canonical tag, to be submitted as they are: means over the ticks covered (counts of
+    `Episode_Termination/` are summed), the latest 100 episodes' means, the flight gauges."""
+    totals: CollectorTotals
+    """Since the collector started."""
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps a second over the ticks covered."""
+        return self.env_steps / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def flight(self) -> InferenceFlight:
+        """Requests under way at the report, maxima since the report before it."""
+        gauges = self.totals.gauges
+
+        def gauge(name: str) -> int:
+            return int(gauges.get(_FLIGHT + name, 0.0))
+
+        return InferenceFlight(
+            queue_depth=gauge("queue_depth"),
+            action_backlog=gauge("action_backlog"),
+            max_action_backlog=gauge("max_action_backlog"),
+            in_flight=gauge("in_flight"),
+            max_in_flight=gauge("max_in_flight"),
+            publication_lag=gauge("publication_lag"),
+            max_publication_lag=gauge("max_publication_lag"),
+        )
+
+
+def flight_gauges(flight: InferenceFlight) -> dict[str, float]:
+    """The flight by canonical tag."""
+    return {
+        f"{_FLIGHT}queue_depth": flight.queue_depth,
+        f"{_FLIGHT}action_backlog": flight.action_backlog,
+        f"{_FLIGHT}max_action_backlog": flight.max_action_backlog,
+        f"{_FLIGHT}in_flight": flight.in_flight,
+        f"{_FLIGHT}max_in_flight": flight.max_in_flight,
+        f"{_FLIGHT}publication_lag": flight.publication_lag,
+        f"{_FLIGHT}max_publication_lag": flight.max_publication_lag,
+    }
+
+
+class ReportReader:
+    """Turns the board's totals into reports."""
+
+    def __init__(self) -> None:
+        self._before = CollectorTotals()
+
+    def read(self, board: BoardReport) -> CollectorReport:
+        """The report of what happened since the last one."""
+        totals, before = CollectorTotals.decode(board.values), self._before
+        self._before = totals
+        metrics = dict(totals.gauges)
+        for tag, total in totals.sums.items():
+            count = totals.counts[tag] - before.counts.get(tag, 0)
+            if count:
+                gained = total - before.sums.get(tag, 0.0)
+                metrics[tag] = gained if tag.startswith(COUNTED_FAMILY) else gained / count
+        return CollectorReport(
+            tick=board.tick,
+            ticks=totals.ticks - before.ticks,
+            seconds=totals.seconds - before.seconds,
+            env_steps=totals.env_steps - before.env_steps,
+            metrics=metrics,
+            totals=totals,
+        )
