@@ -1,0 +1,1 @@
+"""One machine instead of a cluster: objects are files, and a Job's pods are process trees."""
