@@ -49,6 +49,8 @@ class LocalBackend:
         self._run = run
         self._node = node
         self._clock = clock
+        self.version = 0
+        """Rises with every change of an object."""
         self._objects: dict[tuple[str, str], Object] = {}
         self._rendezvous: dict[str, Rendezvous] = {}
         self._progress_seen: dict[str, int] = {}
@@ -149,11 +151,11 @@ class LocalBackend:
         for pod in self._node.advance(by_uid, now):
             self._put(pod)
         for _ in range(SETTLE_ROUNDS):
-            before = dict(self._objects)
+            before = self.version
             for job in self.jobs():
                 self._step(job, now)
             self._collect()
-            if self._objects == before:
+            if self.version == before:
                 return
 
     def _step(self, job: Object, now: datetime) -> None:
@@ -251,10 +253,12 @@ class LocalBackend:
     def _put(self, obj: Object) -> None:
         self._store.put_object(self._run, obj)
         self._objects[obj["kind"], obj["metadata"]["name"]] = obj
+        self.version += 1
 
     def _forget(self, kind: str, name: str) -> None:
         self._store.remove_object(self._run, kind, name)
-        self._objects.pop((kind, name), None)
+        if self._objects.pop((kind, name), None) is not None:
+            self.version += 1
 
 
 def _controller(pod: Mapping[str, Any]) -> str:

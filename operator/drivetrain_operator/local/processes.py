@@ -97,13 +97,19 @@ class Guard:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - our own interpreter and file
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
             [sys.executable, "-I", "-S", __file__, self._executor],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert process.stdout is not None
+        ready = process.stdout.read(1)
+        process.stdout.close()
+        if not ready:
+            raise RuntimeError("the guard of the local executor did not start")
+        return process
 
     @property
     def pid(self) -> int:
@@ -128,6 +134,7 @@ def main() -> None:
     """Wait for the executor's end, then sweep; signals of the terminal do not count."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    os.write(sys.stdout.fileno(), b"1")
     sys.stdin.buffer.read()
     sweep_until_clean(sys.argv[1])
 

@@ -25,13 +25,23 @@ STAND_IN = Path(__file__).with_name("stand_in.py")
 SECONDS = 10.0
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
+def _wait_until(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """What `condition` gives once it is true; fails loudly where it never is."""
     ends = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < ends, f"not within {seconds} s: {condition}"
         time.sleep(0.005)
     return found
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Any]:
+    return _wait_until
+
+
+@pytest.fixture
+def settings_for() -> Callable[..., LocalSettings]:
+    return _settings_for
 
 
 @pytest.fixture
@@ -68,7 +78,7 @@ def storage(tmp_path: Path) -> Path:
     return folder
 
 
-def settings_for(plan: str, **changes: Any) -> LocalSettings:
+def _settings_for(plan: str, **changes: Any) -> LocalSettings:
     words = (sys.executable, "-S", str(STAND_IN), plan)
     return LocalSettings(launcher=words, environment=dict(os.environ), **changes)
 
@@ -95,7 +105,7 @@ class Cluster:
             place,
             run_uid=applied.metadata.uid,
             gpu_resource="nvidia.com/gpu",
-            settings=settings_for(plan, **changes),
+            settings=_settings_for(plan, **changes),
             clock=lambda: self.seconds,
         )
         self.backend = LocalBackend(self.store, "cheetah", self.node, clock=self.now)
@@ -114,7 +124,7 @@ class Cluster:
             self.backend.tick()
             return condition()
 
-        return wait_until(ticked)
+        return _wait_until(ticked)
 
     def pod(self, index: int = 0) -> dict[str, Any]:
         return next(p for p in self.backend.pods() if p["metadata"]["name"].endswith(f"-{index}"))
