@@ -11,7 +11,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from drivetrain_api.base import ApiModel, Flag, Name, NonNegativeInt, Path, ShortText, StepOffset
+from drivetrain_api.base import (
+    ApiModel,
+    Flag,
+    NonNegativeInt,
+    Path,
+    Sha256,
+    ShortText,
+    StepOffset,
+)
 
 Decimal = Annotated[
     str, Field(strict=True, max_length=32, pattern=r"^-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?$")
@@ -177,9 +185,7 @@ class Artifact(ApiModel):
     """What it is: best_checkpoint, last_checkpoint, run_summary, run_config, video."""
     uri: Path
     """Where it lies, relative to the storage root."""
-    sha256: Annotated[str, Field(strict=True, max_length=64, pattern=r"^[0-9a-f]{64}$")] | None = (
-        None
-    )
+    sha256: Sha256 | None = None
     """Digest of a file; that of its manifest for a checkpoint folder."""
     bytes: StepOffset = 0
     """Size."""

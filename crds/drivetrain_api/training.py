@@ -26,6 +26,9 @@ from drivetrain_api.base import (
     Text,
 )
 
+_ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+"""ASCII spelt out: ``\\w`` means more in pydantic's regular expressions than in the server's."""
+
 
 class LoggerBackend(StrEnum):
     """Persistent backends that ship with the trainer."""
@@ -130,12 +133,9 @@ class TaskConfig(ApiModel):
 
     name: Name
     """A registered task, such as half_cheetah."""
-    entry_point: (
-        Annotated[
-            str, Field(strict=True, max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-        ]
-        | None
-    ) = None
+    entry_point: Annotated[str, Field(strict=True, max_length=253, pattern=_ENTRY_POINT)] | None = (
+        None
+    )
     """`module:attribute` of a task that is not registered."""
     overrides: dict[ShortText, AnyInt | Finite | Flag | Text] = Field(
         default_factory=dict, max_length=64

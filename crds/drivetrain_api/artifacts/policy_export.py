@@ -9,10 +9,17 @@ from pydantic import Field
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactModel
-from drivetrain_api.base import Finite, Name, NonNegativeFloat, PositiveInt, ShortText, StepOffset
+from drivetrain_api.base import (
+    Finite,
+    Name,
+    NonNegativeFloat,
+    PositiveInt,
+    Sha256,
+    ShortText,
+    StepOffset,
+)
 from drivetrain_api.training import Simulator
 
-Sha256 = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
 Bounds = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=65536)]
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactModel
 from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
-from drivetrain_api.base import Finite, Measure, Name, Path, Seed, ShortText, StepOffset
+from drivetrain_api.base import (
+    Finite,
+    Measure,
+    Name,
+    Path,
+    PositiveInt,
+    Seed,
+    ShortText,
+    StepOffset,
+)
 from drivetrain_api.training import Simulator
 
 TAIL_WINDOW_ITERATIONS = 100
@@ -83,7 +92,7 @@ class RunSummary(ArtifactModel):
     """Throughput over the last `tail_iteration_count` iterations."""
     tail_iteration_count: StepOffset = 0
     """Iterations in the tail window."""
-    tail_window_iterations: Annotated[int, Field(strict=True, ge=1)] = TAIL_WINDOW_ITERATIONS
+    tail_window_iterations: PositiveInt = TAIL_WINDOW_ITERATIONS
     """Size of the tail window."""
     final_learner_replay_rows_per_sec: Measure | None = None
     """Replay rows that updates read, a second, over all ranks."""

@@ -7,13 +7,14 @@ import math
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
+
 from drivetrain_api import compose as compose_module
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.compose import compose, derived_seed, parse_run, resolve_task
 from drivetrain_api.errors import SpecError
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import REMOVED_KEYS, CollectorTensorDevice, Simulator
-from pydantic.alias_generators import to_camel
 
 
 def manifest(**spec: Any) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from drivetrain_api.compose import parse_run
 from drivetrain_api.errors import SpecError
 from drivetrain_api.overrides import apply_overrides, parse_value
-from hypothesis import given
-from hypothesis import strategies as st
 
 BASE: dict[str, Any] = {
     "metadata": {"name": "run"},
