@@ -8,11 +8,11 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from drivetrain_api.machine import VISIBLE, cuda_devices, free_shared_memory
 from drivetrain_api.memory import MemoryCgroup
 from drivetrain_operator.local import pod_layout
 from drivetrain_operator.local import pod_object as pods_
 from drivetrain_operator.local.files import read_tail
-from drivetrain_operator.local.machine import VISIBLE, cuda_devices, shared_memory_shortage
 from drivetrain_operator.local.pod_environment import Command, PodPaths, Rendezvous, resolve
 from drivetrain_operator.local.pod_layout import PodStartError
 from drivetrain_operator.local.pod_process import SIGNAL_BASE, PodProcess
@@ -210,7 +210,7 @@ class LocalNode:
         if not message and out_of_memory:
             message = f"the memory cgroup killed {kills} process(es) while it ran"
         elif not message and exit_code == SIGNAL_BASE + signal.SIGBUS:
-            message = shared_memory_shortage() or ""
+            message = f"bus error: {free_shared_memory()} bytes of /dev/shm are free"
         reason = "OOMKilled" if out_of_memory else "Error" if exit_code else "Completed"
         return pods_.ended(pod, exit_code=exit_code, reason=reason, message=message, now=now)
 

@@ -20,10 +20,11 @@ from drivetrain_api import labels
 from drivetrain_api.compose import parse_run
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_operator.local.files import read_json, write_json
+from drivetrain_operator.local.immutable import changed
 from drivetrain_operator.local.lock import Holder, RunLock, holder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -105,16 +106,9 @@ class LocalStore:
                 }
             )
             return self.put(wanted.model_copy(update={"metadata": metadata}))
-        if wanted.metadata.namespace != stored.metadata.namespace:
-            raise SpecError(
-                (
-                    Violation(
-                        "metadata.namespace",
-                        f"the stored run lives in {stored.metadata.namespace!r}; "
-                        f"got {wanted.metadata.namespace!r}",
-                    ),
-                )
-            )
+        refused = (*_moved(stored, wanted), *changed(stored.spec, wanted.spec))
+        if refused:
+            raise SpecError(refused)
         kept = {
             key: value
             for key, value in stored.metadata.annotations.items()
@@ -129,11 +123,9 @@ class LocalStore:
         return self._change(stored.model_copy(update={"metadata": metadata}), wanted)
 
     def _change(self, stored: TrainingRun, wanted: TrainingRun) -> TrainingRun:
-        changed = wanted.spec.model_dump(exclude_unset=True) != stored.spec.model_dump(
-            exclude_unset=True
-        )
+        before, after = (s.model_dump(exclude_unset=True) for s in (stored.spec, wanted.spec))
         metadata = stored.metadata.model_copy(
-            update={"generation": stored.metadata.generation + changed}
+            update={"generation": stored.metadata.generation + (before != after)}
         )
         return self.put(stored.model_copy(update={"spec": wanted.spec, "metadata": metadata}))
 
@@ -201,6 +193,12 @@ class LocalStore:
     def events(self, name: str) -> tuple[Object, ...]:
         """The recorded Events, oldest first: time, type, reason, message."""
         return tuple((read_json(self.folder(name) / "events.json") or {}).get("events", ()))
+
+
+def _moved(stored: TrainingRun, wanted: TrainingRun) -> Iterator[Violation]:
+    before, after = stored.metadata.namespace, wanted.metadata.namespace
+    if before != after:
+        yield Violation("metadata.namespace", f"the stored run is in {before!r}; got {after!r}")
 
 
 def as_object(run: TrainingRun) -> Object:

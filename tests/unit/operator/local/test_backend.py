@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -356,6 +357,13 @@ def test_an_oom_kill_is_the_reason(
     ended = cluster.ended()
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
     assert "memory cgroup killed" in ended["message"]
+
+
+def test_a_bus_error_tells_of_shared_memory(cluster: Cluster, make_run: MakeRun) -> None:
+    cluster.launch(make_run(), "die=SIGBUS")
+    ended = cluster.ended()
+    assert ended["exitCode"] == 135
+    assert re.fullmatch(r"bus error: \d+ bytes of /dev/shm are free", ended["message"])
 
 
 def test_kill_ends_everything_at_once(cluster: Cluster, make_run: MakeRun) -> None:

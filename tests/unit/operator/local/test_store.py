@@ -73,8 +73,33 @@ def test_another_namespace_is_another_run(store: LocalStore, make_run: MakeRun) 
     moved = run.model_copy(
         update={"metadata": run.metadata.model_copy(update={"namespace": "team"})}
     )
-    with pytest.raises(SpecError, match=r"metadata\.namespace: the stored run lives in 'default'"):
+    with pytest.raises(SpecError, match=r"metadata\.namespace: the stored run is in 'default'"):
         apply(store, moved)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"task": {"name": "ant"}}, 'task.name: task is {}; stored "half_cheetah"; got "ant"'),
+        ({"seed": 7}, "seed: seed is {}; stored nothing; got 7"),
+        (
+            {"algo": {"name": "sac", "numEnvs": 8}},
+            "algo.num_envs: algo is {}; stored nothing; got 8",
+        ),
+        (
+            {"checkpoint": {"resumeFrom": "x"}},
+            'checkpoint.resume_from: checkpoint.resumeFrom is {}; stored nothing; got "x"',
+        ),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused(
+    store: LocalStore, make_run: MakeRun, change: dict[str, Any], words: str
+) -> None:
+    first = apply(store, make_run())
+    with pytest.raises(SpecError) as caught:
+        apply(store, make_run(**change))
+    assert str(caught.value) == words.format("immutable: create another TrainingRun")
+    assert store.get("cheetah") == first
 
 
 def test_suspend_is_recorded_and_resumed_by_the_manifest(
