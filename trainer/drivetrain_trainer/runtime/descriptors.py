@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_DESCRIPTORS: Final = 64
 """Descriptors of one message; the kernel's own bound is 253."""
 _HEADER: Final = struct.Struct("=QI")
+_INT: Final = struct.calcsize("i")
+_ANCILLARY_BYTES: Final = socket.CMSG_LEN(MAX_DESCRIPTORS * _INT)
 
 
 class Descriptor:
@@ -113,7 +115,9 @@ class Channel:
         pickler.dump(message)
         numbers = [descriptor.fileno() for descriptor in pickler.descriptors]
         if len(numbers) > MAX_DESCRIPTORS:
-            raise ValueError(f"{len(numbers)} descriptors in one message, at most 64")
+            raise ValueError(
+                f"{len(numbers)} descriptors in one message, at most {MAX_DESCRIPTORS}"
+            )
         payload = body.getbuffer()
         header = _HEADER.pack(len(payload), len(numbers))
         if numbers:
@@ -132,13 +136,13 @@ class Channel:
         header = bytearray()
         descriptors: list[Descriptor] = []
         while len(header) < _HEADER.size:
-            data, numbers, _, _ = socket.recv_fds(
-                self._socket,
-                _HEADER.size - len(header),
-                MAX_DESCRIPTORS,
-                socket.MSG_CMSG_CLOEXEC,
+            # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited.
+            data, ancillary, _, _ = self._socket.recvmsg(
+                _HEADER.size - len(header), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
             )
-            descriptors.extend(Descriptor(number) for number in numbers)
+            for _, _, packed in ancillary:
+                numbers = memoryview(packed[: len(packed) // _INT * _INT]).cast("i")
+                descriptors.extend(Descriptor(number) for number in numbers)
             if not data:
                 raise EOFError("channel closed")
             header += data

@@ -155,5 +155,5 @@ def wait(
             raise peer.death()
         elif interrupt is not None and interrupt.fileno() in ready:
             raise StopRequestedError
-        elif not ready:
+        if left == 0:
             return 0

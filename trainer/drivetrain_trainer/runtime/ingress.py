@@ -99,7 +99,11 @@ class Chunk:
 
 
 class ReplayIngress:
-    """The shared slots and their two bells; each process opens its own port on them."""
+    """The shared slots and their bells; each process opens its own port on them.
+
+    `published` and `released` count chunks; `pressure` rings when the producer finds no free
+    slot, so that a consumer that waits for something else is not woken by every chunk.
+    """
 
     def __init__(
         self,
@@ -110,6 +114,7 @@ class ReplayIngress:
         memory: SharedMemory | None = None,
         published: Doorbell | None = None,
         released: Doorbell | None = None,
+        pressure: Doorbell | None = None,
     ) -> None:
         for name, value in (("depth", depth), ("slot_rows", slot_rows), ("width", width)):
             if value < 1:
@@ -125,6 +130,7 @@ class ReplayIngress:
         self.memory = memory or SharedMemory.create(plan.nbytes, "ingress")
         self.published = published or Doorbell()
         self.released = released or Doorbell()
+        self.pressure = pressure or Doorbell()
 
     @classmethod
     def create(cls, depth: int, slot_rows: int, width: int) -> Self:
@@ -185,6 +191,7 @@ class ReplayIngress:
         self.memory.close()
         self.published.close()
         self.released.close()
+        self.pressure.close()
 
     def __getstate__(self) -> dict[str, object]:
         return {
@@ -194,6 +201,7 @@ class ReplayIngress:
             "memory": self.memory,
             "published": self.published,
             "released": self.released,
+            "pressure": self.pressure,
         }
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -244,6 +252,7 @@ class IngressProducer:
         if self._free > 0:
             return None
         self._own[_WAITS] += 1
+        self._ingress.pressure.ring()
         started = time.monotonic_ns()
         try:
             while self._free <= 0 and (ended := self._ended()) is None:
@@ -387,8 +396,13 @@ class IngressConsumer:
         self._credits += rings
 
     def meanwhile(self, append: Callable[[Tensor], None], through_tick: int) -> Meanwhile:
-        """`poll`, as work for the wait on the next request: see `LearnerPort.await_request`."""
-        return Meanwhile(self._ingress.published, lambda: self._serve(append, through_tick))
+        """`poll` whenever the producer finds no free slot, for `LearnerPort.await_request`."""
+
+        def relieve() -> None:
+            self._ingress.pressure.collect()
+            self.poll(append, through_tick)
+
+        return Meanwhile(self._ingress.pressure, relieve)
 
     def request_stop(self) -> None:
         """Ask the writer to publish nothing more, also where it waits for a free slot."""
@@ -399,9 +413,3 @@ class IngressConsumer:
         """Take nothing out any more; a writer that waits for a free slot returns."""
         self._own[_CLOSED] = 1
         self._ingress.released.ring()
-
-    def _serve(self, append: Callable[[Tensor], None], through_tick: int) -> None:
-        # Collected here even where nothing may be taken yet: a bell left ringing would turn
-        # the wait into a spin.
-        self._credits += self._ingress.published.collect()
-        self.poll(append, through_tick)
