@@ -8,6 +8,7 @@ _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _LARGE = 1e6
 _SMALL = 1e-3
 _WHOLE_RATES = 1e5
+_BEYOND_UNITS = 1e15
 _MINUTE = 60
 _HOUR = 3600
 _DAY = 24 * _HOUR
@@ -36,6 +37,8 @@ def compact(number: float, digits: int = 4) -> str:
     """A magnitude with a unit letter and no trailing zeros: ``12.34M``, ``500k``, ``512``."""
     if not math.isfinite(number):
         return str(number)
+    if abs(number) >= _BEYOND_UNITS:
+        return f"{number:.2e}"
     for size, letter in _UNITS:
         if abs(number) >= size:
             scaled = number / size

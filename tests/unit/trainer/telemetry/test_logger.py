@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from drivetrain_api.algorithms import AlgoName
+from drivetrain_api.metrics import UnknownMetricError
+from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
+from drivetrain_trainer.telemetry.logger import TrainingLogger
+from drivetrain_trainer.telemetry.record import Record
+
+
+class MemoryBackend:
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.closed = False
+
+    def open(self) -> None:
+        pass
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class MemoryTerminal:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.evaluations: list[EvaluationFigures] = []
+        self.events: list[str] = []
+
+    def start(self) -> None:
+        self.events.append("start")
+
+    def update(self, record: Record) -> None:
+        self.records.append(record)
+
+    def evaluated(self, evaluation: EvaluationFigures) -> None:
+        self.evaluations.append(evaluation)
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def terminal() -> MemoryTerminal:
+    return MemoryTerminal()
+
+
+def test_one_submission_feeds_backend_and_terminal(
+    backend: MemoryBackend, terminal: MemoryTerminal
+) -> None:
+    with TrainingLogger([backend], terminal, algo=AlgoName.SAC) as logger:
+        reduced = logger.submit(
+            {"Loss/actor": 2.0}, {"Train/mean_reward": 3.0}, env_steps=640, iteration=10
+        )
+    assert reduced == {"Loss/actor": 2.0, "Train/mean_reward": 3.0}
+    assert backend.records == terminal.records
+    (record,) = backend.records
+    assert (record.env_steps, record.iteration) == (640, 10)
+    assert record.values == {"Loss/actor": 2.0, "Train/mean_reward": 3.0, "Train/iteration": 10.0}
+    assert backend.closed
+    assert terminal.events == ["start", "close"]
+
+
+def test_each_value_is_persisted_unsmoothed(backend: MemoryBackend) -> None:
+    with TrainingLogger([backend], algo=AlgoName.SAC) as logger:
+        for step, loss in enumerate([1.0, 9.0, 2.0], start=1):
+            logger.submit({"Loss/actor": loss}, env_steps=step, iteration=step)
+    assert [record.values["Loss/actor"] for record in backend.records] == [1.0, 9.0, 2.0]
+
+
+def test_rows_per_second_reach_the_terminal_and_never_the_backend(
+    backend: MemoryBackend, terminal: MemoryTerminal
+) -> None:
+    report = {"Perf/iteration_time": 0.01, "Perf/learning_time": 0.005}
+    with TrainingLogger([backend], terminal, algo=AlgoName.SAC, rows_per_iteration=256) as logger:
+        reduced = logger.submit(report, env_steps=1, iteration=1, buffer_rows=77)
+        logger.submit(report | {"Perf/learning_time": 0.0}, env_steps=2, iteration=2)
+    assert reduced == report
+    learning, warming_up = terminal.records
+    assert learning.learner_rows_per_second == pytest.approx(25_600)
+    assert learning.buffer_rows == 77
+    assert warming_up.learner_rows_per_second is None
+    assert set(backend.records[0].values) == {*report, "Train/iteration"}
+
+
+def test_a_bad_report_raises_and_reaches_nobody(
+    backend: MemoryBackend, terminal: MemoryTerminal
+) -> None:
+    with TrainingLogger([backend], terminal, algo=AlgoName.SAC) as logger:
+        with pytest.raises(UnknownMetricError):
+            logger.submit({"Loss/actor": 1.0, "Loss/oops": 1.0}, env_steps=1, iteration=1)
+        assert logger.stats.reports == 0
+    assert backend.records == []
+    assert terminal.records == []
+
+
+def test_values_that_are_not_finite_are_passed_on_counted_and_warned_of_once(
+    backend: MemoryBackend,
+) -> None:
+    with capture_logs() as logs, TrainingLogger([backend], algo=AlgoName.SAC) as logger:
+        for step in (1, 2):
+            logger.submit(
+                {"Loss/actor": math.nan, "Loss/critic": math.inf}, env_steps=step, iteration=step
+            )
+    assert logger.stats.nonfinite_values == 4
+    assert math.isnan(backend.records[1].values["Loss/actor"])
+    assert [entry["event"] for entry in logs] == ["metrics are not finite"]
+    assert logs[0]["tags"] == ["Loss/actor", "Loss/critic"]
+
+
+def test_an_evaluation_is_persisted_at_its_step_and_shown(
+    backend: MemoryBackend, terminal: MemoryTerminal
+) -> None:
+    figures = EvaluationFigures(5000, 10.0, 1.5, 5, 12.0, 4000, mean_length=99.0)
+    with TrainingLogger([backend], terminal, algo=AlgoName.SAC) as logger:
+        logger.evaluated(figures, iteration=7)
+    (record,) = backend.records
+    assert record.env_steps == 5000
+    assert record.values == {
+        "eval-rollout/reward": 10.0,
+        "eval-rollout/reward_sd": 1.5,
+        "eval-rollout/episode_length": 99.0,
+    }
+    assert terminal.evaluations == [figures]
+
+
+def test_rank_zero_alone_owns_backend_and_terminal(backend: MemoryBackend) -> None:
+    with pytest.raises(ValueError, match="rank 1 was given a backend"):
+        TrainingLogger([backend], algo=AlgoName.SAC, rank=1, world_size=1)
+
+
+def test_other_ranks_open_neither_files_nor_a_terminal(
+    tmp_path: Path, facts: SystemFacts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TrainingLogger.open(tmp_path / "run", facts, algo=AlgoName.SAC, rank=1) as logger:
+        logger.submit({"Loss/actor": 1.0}, env_steps=1, iteration=1)
+    assert not (tmp_path / "run").exists()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_run_directory_gets_event_files_and_plain_lines(
+    tmp_path: Path,
+    facts: SystemFacts,
+    report: dict[str, float],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with TrainingLogger.open(tmp_path, facts, algo=AlgoName.SAC) as logger:
+        logger.submit(report, env_steps=531_200, iteration=8300)
+    assert logger.stats.backends[0].written == 1
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.Tags()["scalars"]) == {*report, "Train/iteration"}
+    shown = capsys.readouterr()
+    assert "training sac on half_cheetah" in shown.err
+    assert "reward 5,123.2" in shown.err
+    assert shown.out == ""
+
+
+def test_closing_twice_is_harmless(backend: MemoryBackend) -> None:
+    logger = TrainingLogger([backend], algo=AlgoName.SAC)
+    first = logger.close()
+    assert logger.close() == first

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drivetrain_api.metrics import Reduction
+from drivetrain_trainer.telemetry.reduction import RankReducer
+
+SCRIPT = Path(__file__).with_name("two_ranks.py")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    store = tmp_path_factory.mktemp("group") / "store"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(store), str(rank)], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    results = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return [json.loads(result.splitlines()[-1]) for result in results]
+
+
+def test_both_ranks_get_the_same_reduced_report(ranks: list[dict[str, Any]]) -> None:
+    first, second = (repr(rank["reduced"]) for rank in ranks)
+    assert first == second
+
+
+def test_values_reduce_by_the_schema(ranks: list[dict[str, Any]]) -> None:
+    reduced = ranks[0]["reduced"]
+    assert reduced[0] == {"Loss/actor": 2.0}
+    assert reduced[1] == {"Perf/total_fps": 30.0}
+
+
+def test_a_value_that_a_rank_lacks_is_masked_there(ranks: list[dict[str, Any]]) -> None:
+    reduced = ranks[0]["reduced"]
+    assert reduced[2] == {"Loss/actor": 1.0, "Loss/critic": 5.0}
+    assert reduced[3] == {"Perf/total_fps": 10.0}
+
+
+def test_a_nan_on_one_rank_is_not_averaged_away(ranks: list[dict[str, Any]]) -> None:
+    assert math.isnan(ranks[0]["reduced"][4]["Loss/actor"])
+
+
+def test_members_of_a_family_are_agreed_on_when_they_first_appear(
+    ranks: list[dict[str, Any]],
+) -> None:
+    reduced = ranks[0]["reduced"]
+    assert reduced[5] == {"reward/a": 3.0, "reward/b": 1.0, "reward/c": 8.0}
+    assert reduced[6] == reduced[5]
+    assert reduced[7] == {"reward/é": 1.0}
+
+
+def test_a_report_of_known_tags_is_one_all_reduce(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert rank["collectives"] == [1, 1, 1, 1, 1, 3, 1, 3, 1]
+
+
+def test_rows_per_second_are_summed_over_ranks(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0]["rows"][8] == pytest.approx(1000.0 + 500.0)
+
+
+def test_ranks_out_of_step_are_found_out(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["divergence"] for rank in ranks] == [
+        "rank 0 reports iteration 100, but the iterations of 2 ranks add up to 201",
+        "rank 1 reports iteration 101, but the iterations of 2 ranks add up to 201",
+    ]
+
+
+def test_one_rank_needs_no_group() -> None:
+    reducer = RankReducer(lambda _: Reduction.MEAN, rank=0, world_size=1, group=None)
+    assert reducer.reduce({"Loss/actor": 1.0}, 3) == {"Loss/actor": 1.0}
