@@ -1,0 +1,1 @@
+"""Algorithms: networks, normalisation, distributional values, gradients across ranks, SAC."""

@@ -1,0 +1,78 @@
+"""A module's parameters in one vector, so that every step over them is one operation.
+
+The master values are float32. Where products run in a narrower type, a copy of the module
+in that type computes, and is refreshed from the master after each optimizer step.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Elements of all parameters of `module`."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+class ParameterVector(Generic[M]):
+    """A module whose parameters are views of one float32 vector.
+
+    Args:
+        module: Its parameters become views of `values` and never require gradients; its
+            device is kept.
+        dtype: Element type of the products; float32 or narrower.
+        gradient: (n,) float32 vector that `backward` fills; None for what is not trained.
+
+    Attributes:
+        module: The master, float32.
+        compute: What losses are computed with: a twin of `module` over the same memory, or
+            over a copy in `dtype`.
+        values: (n,) float32 master values.
+    """
+
+    def __init__(
+        self, module: M, *, dtype: torch.dtype = torch.float32, gradient: Tensor | None = None
+    ) -> None:
+        self.module = module
+        self.values = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+        _alias(module, self.values)
+        module.requires_grad_(requires_grad=False)
+        narrow = dtype != torch.float32
+        self._compute_values = self.values.to(dtype) if narrow else self.values
+        self.compute: M = copy.deepcopy(module)
+        _alias(self.compute, self._compute_values)
+        self.compute.requires_grad_(requires_grad=gradient is not None)
+        self._leaves = tuple(self.compute.parameters())
+        self._slots = [] if gradient is None else _views(gradient, self._leaves)
+
+    def backward(self, loss: Tensor) -> None:
+        """Write the gradient of `loss` by these parameters, and by no others, into `gradient`."""
+        gradients = torch.autograd.grad(loss, self._leaves)
+        torch._foreach_copy_(self._slots, gradients)
+
+    def refresh(self) -> None:
+        """Bring the computing copy up to the master's values."""
+        if self._compute_values is not self.values:
+            self._compute_values.copy_(self.values)
+
+
+def _views(vector: Tensor, parameters: tuple[nn.Parameter, ...]) -> list[Tensor]:
+    views = []
+    start = 0
+    for parameter in parameters:
+        end = start + parameter.numel()
+        views.append(vector[start:end].view(parameter.shape))
+        start = end
+    return views
+
+
+def _alias(module: nn.Module, vector: Tensor) -> None:
+    parameters = tuple(module.parameters())
+    for parameter, view in zip(parameters, _views(vector, parameters), strict=True):
+        parameter.data = view
