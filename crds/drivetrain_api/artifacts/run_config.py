@@ -38,8 +38,8 @@ class ActiveTerm(ArtifactModel):
     """observation, action, command, event, reward, termination or curriculum."""
     name: ShortText
     """Name of the term."""
-    function: ShortText
-    """`module:function` that computes it."""
+    size: PositiveInt | None = None
+    """Columns of an action or observation term."""
     weight: Finite | None = None
     """Weight of a reward term."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivetrain_trainer.training.schedule import Every
 from drivetrain_trainer.training.stop import StopReason
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.evidence.checkpoint import CheckpointStore
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
-    from drivetrain_trainer.runtime.metrics_board import MetricsBoard
+    from drivetrain_trainer.runtime.metrics_board import RngSnapshot
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.training.ranks import Ranks
 
@@ -55,20 +55,22 @@ class Checkpointer:
         save_replay: bool,
         agent: SacAgent,
         replay: ReplayRing,
-        board: MetricsBoard,
+        snapshot: Callable[[], RngSnapshot | None],
         ranks: Ranks,
         report_state: Callable[[], dict[str, Any]],
         best_return: Callable[[], float],
+        committed: Callable[[Checkpoint, bool], None],
     ) -> None:
         self._store = store
         self._every = Every(interval, last=start_env_steps)
         self._save_replay = save_replay
         self._agent = agent
         self._replay = replay
-        self._board = board
+        self._snapshot = snapshot
         self._ranks = ranks
         self._report_state = report_state
         self._best_return = best_return
+        self._committed = committed
         self.saved_env_steps: int | None = None
 
     def due(self, env_steps: int) -> bool:
@@ -85,13 +87,15 @@ class Checkpointer:
         self._ranks.barrier()
         if self._ranks.leads:
             parts = [LEARNER_PART, *(rank_part(r) for r in range(self._ranks.world_size))]
-            self._store.commit(
+            best = evaluated_return is not None
+            written = self._store.commit(
                 draft,
                 parts=parts,
                 iteration=cursor.iteration,
                 evaluated_return=evaluated_return,
-                best=evaluated_return is not None,
+                best=best,
             )
+            self._committed(written, best)
         self._ranks.barrier()
         self._every.done(cursor.env_steps)
         self.saved_env_steps = cursor.env_steps
@@ -110,7 +114,7 @@ class Checkpointer:
         }
 
     def _rank_state(self) -> dict[str, Any]:
-        snapshot = self._board.read_snapshot()
+        snapshot = self._snapshot()
         state: dict[str, Any] = {
             "env_rng": list(snapshot.states) if snapshot is not None else None,
         }
@@ -119,9 +123,7 @@ class Checkpointer:
         return state
 
 
-def restore(
-    checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank: int
-) -> Restored:
+def restore(checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank: int) -> Restored:
     """Put a checkpoint's state into the agent (and the replay, where it was stored).
 
     A rank that the checkpoint knows nothing of (the run has more ranks now) goes on with

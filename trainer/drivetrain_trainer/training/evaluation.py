@@ -11,6 +11,8 @@ import structlog
 from drivetrain_trainer.training.schedule import Every
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
     from drivetrain_api.training import EvaluatorConfig
@@ -43,6 +45,7 @@ class EvaluationSchedule:
         start_env_steps: int,
         target_env_steps: int,
         best: float | None,
+        announce: Callable[[EvaluationResult, Cursor], None],
     ) -> None:
         self._config = config
         self._evaluator = evaluator
@@ -53,7 +56,7 @@ class EvaluationSchedule:
         self._first_due = config.eval_before_train and start_env_steps == 0
         self._ended = False
         self.best = -math.inf if best is None else best
-        self.latest: EvaluationResult | None = None
+        self._announce = announce
 
     def due(self, env_steps: int) -> bool:
         """Whether this boundary evaluates: at the start if asked, each interval, at the end."""
@@ -69,17 +72,20 @@ class EvaluationSchedule:
         self._first_due = False
         self._ended = cursor.env_steps >= self._target_env_steps
         self._every.done(cursor.env_steps)
+        mean = math.nan
         if self._evaluator is not None:
-            self.latest = self._evaluator.evaluate(self._policy)
+            result = self._evaluator.evaluate(self._policy)
+            mean = result.mean
             log.info(
                 "evaluated",
                 env_steps=cursor.env_steps,
-                mean=self.latest.mean,
-                sd=self.latest.sd,
-                episodes=len(self.latest.returns),
-                seconds=round(self.latest.seconds, 2),
+                mean=mean,
+                sd=result.sd,
+                episodes=len(result.returns),
+                seconds=round(result.seconds, 2),
             )
-        (mean,) = self._ranks.broadcast([self.latest.mean if self.latest else math.nan])
+            self._announce(result, cursor)
+        (mean,) = self._ranks.broadcast([mean])
         best = mean > self.best
         self.best = max(self.best, mean)
         target = self._config.target

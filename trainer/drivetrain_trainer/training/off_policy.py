@@ -9,24 +9,22 @@ checkpoints and stops happen there and nowhere else.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from drivetrain_trainer.runtime.inference_ring import Command
-from drivetrain_trainer.training.phases import Phase, PhaseTimeline
+from drivetrain_trainer.training.phases import Phase
 from drivetrain_trainer.training.stop import StopReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.runtime.collector import CollectorProcess
-    from drivetrain_trainer.runtime.inference_ring import LearnerPort, Request
-    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.inference_ring import Request
     from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.runtime.settings import RuntimeSettings
+    from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.schedule import Cursor
     from drivetrain_trainer.training.stop import StopSignal
 
@@ -56,6 +54,19 @@ class LoopSettings:
     world_size: int
     tick_timeout_seconds: float
 
+    @classmethod
+    def of(cls, settings: RuntimeSettings, world_size: int) -> Self:
+        """The loop's part of the runtime settings."""
+        return cls(
+            num_envs=settings.num_envs,
+            batch_size=settings.batch_size,
+            updates_per_step=settings.updates_per_step,
+            env_steps_per_sync=settings.env_steps_per_sync,
+            learning_starts=settings.learning_starts,
+            world_size=world_size,
+            tick_timeout_seconds=settings.tick_timeout_s,
+        )
+
     @property
     def env_steps_per_tick(self) -> int:
         """Environment steps of one tick over all ranks."""
@@ -80,25 +91,22 @@ class OffPolicyLearner:
         *,
         agent: SacAgent,
         collector: CollectorProcess,
-        port: LearnerPort,
-        ingress: IngressConsumer,
         replay: ReplayRing,
         boundary: Boundary,
         stop: StopSignal,
         cursor: Cursor,
+        timeline: PhaseTimeline,
     ) -> None:
         self._settings = settings
         self._agent = agent
-        self._collector = collector
-        self._port = port
-        self._ingress = ingress
+        self._port = collector.port
         self._replay = replay
         self._boundary = boundary
         self._stop = stop
         self._cursor = cursor
         self._tick = 0
         self._ready_tick = 0 if replay.size else settings.ticks_before_learning
-        self._timeline = PhaseTimeline()
+        self._timeline = timeline
 
     def run(self) -> StopReason:
         """Train until the boundary, or a signal at any rank, ends it; at a boundary."""
@@ -115,7 +123,6 @@ class OffPolicyLearner:
             if signalled:
                 reason = max(reason, StopReason.SIGNAL)
             if reason is not StopReason.NONE:
-                self._port.respond(self._tick, self._cursor.iteration, None, Command.STOP)
                 return reason
             for served in range(self._settings.env_steps_per_sync):
                 if served:
@@ -129,9 +136,13 @@ class OffPolicyLearner:
     def _await_request(self) -> Request:
         """The collector's request of this tick; all rows of earlier ticks are in replay after."""
         with self._timeline.measure(Phase.COLLECTOR_WAIT):
-            request = self._port.await_request(self._tick, self._settings.tick_timeout_seconds)
+            request = self._port.await_request(
+                self._tick,
+                self._settings.tick_timeout_seconds,
+                meanwhile=self._replay.meanwhile(self._tick - 1),
+            )
         with self._timeline.measure(Phase.REPLAY_BATCH_WAIT):
-            self._ingress.drain(self._replay.append, self._tick - 1)
+            self._replay.commit(self._tick - 1)
         return request
 
     def _serve(self, request: Request, *, snapshot: bool) -> None:
@@ -166,6 +177,14 @@ class OffPolicyLearner:
         with self._timeline.measure(Phase.REPLAY_SAMPLE):
             batch = self._replay.sample(
                 self._cursor.iteration, settings.updates_per_step, settings.batch_size
+            )
+        if settings.env_steps_per_sync == 1:
+            # With more ticks an iteration the rows of the last one are not ordered yet.
+            self._replay.prefetch(
+                self._cursor.iteration + 1,
+                settings.updates_per_step,
+                settings.batch_size,
+                through_tick=self._tick - 1,
             )
         with self._timeline.measure(Phase.LEARNING):
             return self._agent.update(

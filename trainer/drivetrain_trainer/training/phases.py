@@ -25,8 +25,6 @@ class Phase(StrEnum):
     INFERENCE_FORWARD = "Perf/learner_inference_forward_ms"
 
 
-
-
 class PhaseTimeline:
     """Sums phases over the iterations since the last report; monotonic clock."""
 

@@ -6,6 +6,8 @@ import signal
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from drivetrain_trainer.runtime.doorbell import Interrupt
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -25,10 +27,18 @@ class StopReason(IntEnum):
 
 
 class StopSignal:
-    """Remembers SIGTERM and SIGINT; the learner asks at its boundaries."""
+    """Remembers SIGTERM and SIGINT; the learner asks at its boundaries.
+
+    Only a wait that may last (for the collector to make its environments) is ended by it.
+    """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.interrupt = Interrupt()
+
+    @property
+    def requested(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self.interrupt.is_set()
 
     def install(self) -> None:
         """Take over SIGTERM and SIGINT of this process (main thread only)."""
@@ -37,4 +47,4 @@ class StopSignal:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self.requested = True
+        self.interrupt.set()

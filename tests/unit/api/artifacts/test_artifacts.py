@@ -66,7 +66,7 @@ def config() -> RunConfig:
             resolved_precision=Precision.FP32,
             observation_dim=3,
             action_dim=1,
-            terms=(ActiveTerm(manager="reward", name="run", function="toy:run", weight=1.0),),
+            terms=(ActiveTerm(manager="reward", name="run", weight=1.0),),
             versions={"torch": "2.13.0"},
         ),
     )

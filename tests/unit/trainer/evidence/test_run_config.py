@@ -39,7 +39,7 @@ def test_holds_the_composed_spec_and_the_facts(make_attempt: MakeAttempt, tmp_pa
         TASK,
         resolved_devices=DEVICES,
         resolved_precision=Precision.FP32,
-        terms=[ActiveTerm(manager="reward", name="forward", function="m:f", weight=1.0)],
+        terms=[ActiveTerm(manager="reward", name="forward", weight=1.0)],
     )
     config = RunConfig.from_json(directory.run_config.read_text())
     assert config == written

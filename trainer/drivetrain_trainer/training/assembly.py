@@ -1,0 +1,171 @@
+"""The parts of a rank, made in order and let go of in the reverse one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from drivetrain_api.compose import derived_seed
+from drivetrain_trainer.algorithms.sac.agent import SacAgent
+from drivetrain_trainer.evaluation.evaluator import Evaluator
+from drivetrain_trainer.evidence.checkpoint import CheckpointStore
+from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
+from drivetrain_trainer.evidence.run_directory import RunDirectory
+from drivetrain_trainer.runtime.collector import CollectorBoot, TaskEnvFactory
+from drivetrain_trainer.runtime.replay import make_replay
+from drivetrain_trainer.runtime.settings import RuntimeSettings
+from drivetrain_trainer.runtime.transport import Transport
+from drivetrain_trainer.telemetry.facts import SystemFacts
+from drivetrain_trainer.telemetry.logger import TrainingLogger
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.training.inputs import RankInput
+    from drivetrain_trainer.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What the loop works on."""
+
+    settings: RuntimeSettings
+    directory: RunDirectory
+    store: CheckpointStore
+    agent: SacAgent
+    transport: Transport
+    replay: ReplayRing
+
+
+def assemble(
+    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, stack: ExitStack
+) -> Machinery:
+    """Make the learner's side; what must be closed is given to `stack`."""
+    spec, task = given.spec, given.task
+    settings = RuntimeSettings.from_spec(spec)
+    transport = Transport.create(
+        settings, observation_dim=task.observation_dim, action_dim=task.action_dim
+    )
+    stack.callback(transport.close)
+    replay = make_replay(
+        transport.layout,
+        settings.replay_rows,
+        device,
+        derived_seed(given.algo_seed, f"replay/{ranks.rank}"),
+    )
+    stack.callback(replay.close)
+    return Machinery(
+        settings=settings,
+        directory=directory,
+        store=CheckpointStore(
+            directory.checkpoints,
+            subject=CheckpointSubject.of(spec, task),
+            keep=spec.checkpoint.keep,
+            fence=directory.fence,
+            world_size=ranks.world_size,
+        ),
+        agent=SacAgent(
+            spec.algo,
+            observation_dim=task.observation_dim,
+            action_dim=task.action_dim,
+            device=device,
+            seed=given.algo_seed,
+            group=ranks.group,
+        ),
+        transport=transport,
+        replay=replay,
+    )
+
+
+def claim_directory(given: RankInput, ranks: Ranks) -> RunDirectory:
+    """The run directory: rank 0 claims it, the others join.
+
+    Raises:
+        SpecError: it cannot be written, or belongs to another run.
+        FencedError: a newer attempt owns it.
+    """
+    if not ranks.leads:
+        return RunDirectory.join(Path(ranks.broadcast_text("")), given.attempt.attempt)
+    directory = RunDirectory.claim(given.attempt, given.storage)
+    ranks.broadcast_text(str(directory.path))
+    return directory
+
+
+def seed_globals(given: RankInput, rank: int) -> None:
+    """Seed the global Python and Torch generators; NumPy's is nobody's."""
+    seed = derived_seed(given.algo_seed, f"global/{rank}")
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def collector_boot(
+    given: RankInput, machinery: Machinery, rank: int, rng_states: tuple[torch.Tensor, ...] | None
+) -> CollectorBoot:
+    """Boot message of this rank's collector.
+
+    Args:
+        given: Input of the rank.
+        machinery: Its parts.
+        rank: Global rank.
+        rng_states: Generator states to go on from; ignored where they are of another number
+            of environment groups.
+    """
+    spec, transport = given.spec, machinery.transport
+    fits = rng_states is not None and len(rng_states) == transport.ring.groups
+    return CollectorBoot(
+        env_factory=TaskEnvFactory(spec.task, spec.sim, spec.training.sim_threads),
+        seed=given.env_seed(f"collector/{rank}"),
+        transport=transport,
+        metrics_interval=machinery.settings.collector_metrics_interval,
+        rng_states=rng_states if fits and rng_states is not None else (),
+    )
+
+
+def make_evaluator(given: RankInput) -> Evaluator | None:
+    """The evaluator beside training, where the run asks for one."""
+    spec = given.spec
+    if spec.evaluator.interval is None and not spec.evaluator.eval_before_train:
+        return None
+    return Evaluator(
+        given.task,
+        episodes=spec.evaluator.episodes,
+        seed=given.env_seed("evaluator"),
+        sim=spec.sim,
+        overrides=spec.task.overrides,
+        num_threads=spec.training.sim_threads,
+    )
+
+
+def open_logger(
+    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, env_steps: int
+) -> TrainingLogger:
+    """The training logger; rank 0's has backend and terminal."""
+    spec = given.spec
+    facts = SystemFacts(
+        run_name=directory.path.name,
+        algo=spec.algo.name,
+        task=spec.task.name,
+        sim=spec.sim,
+        num_envs=spec.algo.num_envs,
+        batch_per_rank=spec.algo.batch_size,
+        updates_per_iteration=spec.algo.updates_per_step,
+        ranks=ranks.world_size,
+        gpus=ranks.world_size if device.type == "cuda" else 0,
+        buffer_capacity=spec.algo.replay_rows,
+        target_env_steps=given.target_env_steps,
+        start_env_steps=env_steps,
+    )
+    return TrainingLogger.open(
+        directory.path,
+        facts,
+        algo=spec.algo.name,
+        backend=spec.training.logger,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        group=ranks.group,
+    )

@@ -1,0 +1,322 @@
+"""One rank of a run: set up, train, and tell the end honestly."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import structlog
+import torch
+
+from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
+from drivetrain_api.artifacts.run_config import ActiveTerm
+from drivetrain_api.errors import SpecError
+from drivetrain_api.exit_codes import ExitCode
+from drivetrain_trainer.algorithms.precision import resolve_precision
+from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
+from drivetrain_trainer.evidence.atomic import write_text_atomically
+from drivetrain_trainer.evidence.checkpoint_catalog import Preference, resolve_checkpoint
+from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError, CheckpointSubject
+from drivetrain_trainer.evidence.run_config import write_run_config
+from drivetrain_trainer.evidence.run_summary import SummaryWriter
+from drivetrain_trainer.runtime.faults import StopRequestedError
+from drivetrain_trainer.runtime.settings import STOP_GRACE_S
+from drivetrain_trainer.training.assembly import (
+    Machinery,
+    assemble,
+    claim_directory,
+    collector_boot,
+    make_evaluator,
+    open_logger,
+    seed_globals,
+)
+from drivetrain_trainer.training.boundaries import TrainingBoundary
+from drivetrain_trainer.training.checkpointing import Checkpointer, Restored, restore
+from drivetrain_trainer.training.devices import DeviceInventory, resolve_devices
+from drivetrain_trainer.training.evaluation import EvaluationSchedule
+from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
+from drivetrain_trainer.training.phases import PhaseTimeline
+from drivetrain_trainer.training.progress import ProgressReporter
+from drivetrain_trainer.training.ranks import Ranks, join_ranks
+from drivetrain_trainer.training.reports import Reports
+from drivetrain_trainer.training.schedule import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
+    from drivetrain_trainer.launcher.scratch import Scratch
+    from drivetrain_trainer.runtime.collector import CollectorProcess
+    from drivetrain_trainer.telemetry.logger import TrainingLogger
+    from drivetrain_trainer.training.devices import ResolvedDevices
+    from drivetrain_trainer.training.inputs import RankInput
+    from drivetrain_trainer.training.stop import StopReason, StopSignal
+
+log = structlog.get_logger(__name__)
+
+_STATUS = {
+    ExitCode.DONE: RunStatus.COMPLETED,
+    ExitCode.CHECKPOINTED: RunStatus.INTERRUPTED,
+}
+
+
+class Rank:
+    """Trains; what it has learnt of itself so far is there for the outcome at any moment."""
+
+    def __init__(self, given: RankInput, collector: CollectorProcess, stop: StopSignal) -> None:
+        self.cursor = Cursor()
+        self.checkpoint: str | None = None
+        self.summary: SummaryWriter | None = None
+        self._given = given
+        self._collector = collector
+        self._stop = stop
+        self._stack = ExitStack()
+
+    def close(self) -> None:
+        """Let go of everything, last made first."""
+        self._stack.close()
+
+    def train(self) -> StopReason:
+        """Set up, train, finish at a boundary; why it ended.
+
+        Raises:
+            SpecError, CheckpointError: the run cannot be started as it is.
+            NonFiniteTrainingError: updates stayed non-finite.
+            StopRequestedError: asked to stop before the first boundary.
+        """
+        given = self._given
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        devices = resolve_devices(given.spec.training, local_rank, DeviceInventory.of_machine())
+        device = torch.device(devices.learner)
+        ranks = join_ranks(device)
+        self._stack.callback(ranks.close)
+        seed_globals(given, ranks.rank)
+        directory = claim_directory(given, ranks)
+        if ranks.leads:
+            self.summary = SummaryWriter.start(directory, given.spec)
+        machinery = assemble(given, ranks, device, directory, self._stack)
+        restored = self._restore(machinery, ranks)
+        self._start_collector(machinery, ranks, restored, devices)
+        logger = self._stack.enter_context(
+            open_logger(given, ranks, device, directory, self.cursor.env_steps)
+        )
+        return self._learn(machinery, ranks, logger, restored)
+
+    def _restore(self, machinery: Machinery, ranks: Ranks) -> Restored | None:
+        """Go on from the newest sound checkpoint, else from the one that the manifest names."""
+        found = ""
+        if ranks.leads:
+            machinery.store.sweep()
+            checkpoint = machinery.store.recover() or self._asked_for()
+            found = str(checkpoint.path) if checkpoint is not None else ""
+        found = ranks.broadcast_text(found)
+        if not found:
+            return None
+        checkpoint = resolve_checkpoint(self._given.storage / found, Preference.LATEST)
+        restored = restore(
+            checkpoint, agent=machinery.agent, replay=machinery.replay, rank=ranks.rank
+        )
+        self.cursor = restored.cursor
+        self.checkpoint = found
+        log.info("resumed", checkpoint=found, env_steps=restored.cursor.env_steps)
+        return restored
+
+    def _asked_for(self) -> Checkpoint | None:
+        given = self._given
+        if given.spec.checkpoint.resume_from is None:
+            return None
+        return resolve_checkpoint(
+            given.storage / given.spec.checkpoint.resume_from,
+            Preference.LATEST,
+            CheckpointSubject.of(given.spec, given.task),
+        )
+
+    def _start_collector(
+        self,
+        machinery: Machinery,
+        ranks: Ranks,
+        restored: Restored | None,
+        devices: ResolvedDevices,
+    ) -> None:
+        given = self._given
+        states = restored.env_rng_states if restored is not None else None
+        self._collector.boot(collector_boot(given, machinery, ranks.rank, states))
+        machinery.replay.attach(self._collector.ingress)
+        ready = self._collector.await_ready(
+            machinery.settings.start_timeout_s, interrupt=self._stop.interrupt
+        )
+        if ranks.leads:
+            device = torch.device(devices.learner)
+            write_run_config(
+                machinery.directory,
+                given.attempt,
+                given.spec,
+                given.task,
+                resolved_devices=devices.evidence(),
+                resolved_precision=resolve_precision(given.spec.algo.precision, device),
+                terms=[ActiveTerm.model_validate(asdict(term)) for term in ready.terms],
+            )
+        log.info("collector ready", seconds=round(ready.start_s, 2), **devices.evidence())
+
+    def _learn(
+        self,
+        machinery: Machinery,
+        ranks: Ranks,
+        logger: TrainingLogger,
+        restored: Restored | None,
+    ) -> StopReason:
+        progress = self._progress(ranks)
+        reports = self._reports(machinery, ranks, logger, progress)
+        if restored is not None:
+            reports.load_state_dict(restored.reports)
+        evaluation = self._evaluation(machinery, ranks, reports, restored)
+        checkpoints = self._checkpoints(machinery, ranks, reports, evaluation, progress)
+        timeline = PhaseTimeline()
+        learner = OffPolicyLearner(
+            LoopSettings.of(machinery.settings, ranks.world_size),
+            agent=machinery.agent,
+            collector=self._collector,
+            replay=machinery.replay,
+            boundary=TrainingBoundary(
+                self._given.target_env_steps, evaluation, checkpoints, reports
+            ),
+            stop=self._stop,
+            cursor=self.cursor,
+            timeline=timeline,
+        )
+        progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
+        reason = learner.run()
+        if checkpoints.saved_env_steps != self.cursor.env_steps:
+            checkpoints.save(self.cursor)
+        reports.report(self.cursor, timeline)
+        progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
+        log.info(
+            "stopped",
+            reason=reason.name.lower(),
+            env_steps=self.cursor.env_steps,
+            parameters=machinery.agent.parameter_hash(),
+        )
+        return reason
+
+    def _progress(self, ranks: Ranks) -> ProgressReporter:
+        scratch = self._given.scratch if ranks.leads else None
+        return ProgressReporter(
+            path=scratch.progress if scratch is not None else None,
+            attempt=self._given.attempt.attempt,
+            target_env_steps=self._given.target_env_steps,
+            checkpoint_env_steps=self.cursor.env_steps if self.checkpoint else None,
+        )
+
+    def _reports(
+        self,
+        machinery: Machinery,
+        ranks: Ranks,
+        logger: TrainingLogger,
+        progress: ProgressReporter,
+    ) -> Reports:
+        settings = machinery.settings
+        return Reports(
+            logger,
+            interval=self._given.spec.training.log_interval,
+            agent=machinery.agent,
+            collector=self._collector,
+            transport=machinery.transport,
+            replay=machinery.replay,
+            progress=progress,
+            summary=self.summary,
+            rows_per_iteration=settings.batch_size * settings.updates_per_step * ranks.world_size,
+        )
+
+    def _evaluation(
+        self, machinery: Machinery, ranks: Ranks, reports: Reports, restored: Restored | None
+    ) -> EvaluationSchedule:
+        return EvaluationSchedule(
+            self._given.spec.evaluator,
+            evaluator=make_evaluator(self._given) if ranks.leads else None,
+            policy=machinery.agent.policy,
+            ranks=ranks,
+            start_env_steps=self.cursor.env_steps,
+            target_env_steps=self._given.target_env_steps,
+            best=restored.best_return if restored is not None else None,
+            announce=reports.evaluated,
+        )
+
+    def _checkpoints(
+        self,
+        machinery: Machinery,
+        ranks: Ranks,
+        reports: Reports,
+        evaluation: EvaluationSchedule,
+        progress: ProgressReporter,
+    ) -> Checkpointer:
+        config = self._given.spec.checkpoint
+        return Checkpointer(
+            machinery.store,
+            interval=config.interval,
+            start_env_steps=self.cursor.env_steps,
+            save_replay=config.save_replay,
+            agent=machinery.agent,
+            replay=machinery.replay,
+            snapshot=self._collector.snapshot,
+            ranks=ranks,
+            report_state=reports.state_dict,
+            best_return=lambda: evaluation.best,
+            committed=self._note_checkpoint(progress),
+        )
+
+    def _note_checkpoint(self, progress: ProgressReporter) -> Callable[[Checkpoint, bool], None]:
+        def committed(checkpoint: Checkpoint, best: bool) -> None:  # noqa: FBT001 - a callback
+            self.checkpoint = str(checkpoint.path)
+            progress.checkpoint_env_steps = checkpoint.env_steps
+            if self.summary is not None:
+                self.summary.note(last_checkpoint=self.checkpoint)
+                if best:
+                    self.summary.note(best_checkpoint=self.checkpoint)
+                self.summary.write()
+
+        return committed
+
+
+def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) -> ExitCode:
+    """Train as this rank; the summary and the outcome say how it ended, whatever happened."""
+    rank = Rank(given, collector, stop)
+    error: BaseException | None = None
+    try:
+        reason = rank.train()
+        code = ExitCode.DONE if reason.complete else ExitCode.CHECKPOINTED
+    except StopRequestedError:
+        code = ExitCode.CHECKPOINTED
+    except (SpecError, CheckpointError) as refused:
+        code, error = ExitCode.REFUSED, refused
+    except NonFiniteTrainingError as broken:
+        code, error = ExitCode.BROKEN, broken
+    except Exception as failure:
+        code, error = ExitCode.FAILED, failure
+        log.exception("training failed")
+    end = collector.stop(STOP_GRACE_S)
+    log.info("collector ended", how=str(end))
+    _write_outcome(given.scratch, rank, code, error)
+    rank.close()
+    return code
+
+
+def _write_outcome(
+    scratch: Scratch | None, rank: Rank, code: ExitCode, error: BaseException | None
+) -> None:
+    status = _STATUS.get(code, RunStatus.FAILED)
+    if rank.summary is not None:
+        rank.summary.finish(status, error)
+    number = int(os.environ.get("RANK", "0"))
+    outcome = RankOutcome(
+        rank=number,
+        exit_code=int(code),
+        status=status,
+        error_type=type(error).__name__ if error is not None else None,
+        error=str(error)[:4096] if error is not None else None,
+        env_steps=rank.cursor.env_steps,
+        checkpoint=rank.checkpoint,
+    )
+    if scratch is not None:
+        write_text_atomically(scratch.outcome(number), outcome.to_json())

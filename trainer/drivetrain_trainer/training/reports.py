@@ -1,0 +1,164 @@
+"""Metric reports, the run's summary and its progress file, fed at the end of iterations."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from drivetrain_trainer.telemetry.facts import EvaluationFigures
+from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, TOTAL_FPS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain_trainer.algorithms.sac.agent import SacAgent
+    from drivetrain_trainer.evaluation.evaluator import EvaluationResult
+    from drivetrain_trainer.evidence.run_summary import SummaryWriter
+    from drivetrain_trainer.runtime.collector import CollectorProcess
+    from drivetrain_trainer.runtime.collector_report import CollectorReport
+    from drivetrain_trainer.runtime.ingress import IngressCounters
+    from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.runtime.transport import Transport
+    from drivetrain_trainer.telemetry.logger import TrainingLogger
+    from drivetrain_trainer.training.phases import PhaseTimeline
+    from drivetrain_trainer.training.progress import ProgressReporter
+    from drivetrain_trainer.training.schedule import Cursor
+
+log = structlog.get_logger(__name__)
+
+
+class Reports:
+    """Gathers what was measured and gives it to its readers; every rank has one."""
+
+    def __init__(
+        self,
+        logger: TrainingLogger,
+        *,
+        interval: int,
+        agent: SacAgent,
+        collector: CollectorProcess,
+        transport: Transport,
+        replay: ReplayRing,
+        progress: ProgressReporter,
+        summary: SummaryWriter | None,
+        rows_per_iteration: int,
+    ) -> None:
+        self._logger = logger
+        self._interval = interval
+        self._agent = agent
+        self._collector = collector
+        self._transport = transport
+        self._replay = replay
+        self._progress = progress
+        self._summary = summary
+        self._rows_per_iteration = rows_per_iteration
+        self._instability: dict[str, int] = {}
+        self._best_evaluation: tuple[float, int] | None = None
+        self._started = time.monotonic()
+
+    def iteration_done(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
+        """Count an iteration, and report where the interval has passed; the same on all ranks."""
+        if self._summary is not None:
+            self._summary.iteration_done(cursor.iteration, cursor.env_steps)
+        self._progress.write(cursor.iteration, cursor.env_steps)
+        if cursor.iteration % self._interval == 0:
+            self.report(cursor, timeline)
+
+    def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
+        """Submit one metric report; collective."""
+        collected = self._collector.report()
+        reduced = self._logger.submit(
+            timeline.report(),
+            self._agent.metrics(),
+            ingress_metrics(self._transport.ingress.counters()),
+            *((collected.metrics, _throughput(collected)) if collected is not None else ()),
+            env_steps=cursor.env_steps,
+            iteration=cursor.iteration,
+            buffer_rows=self._replay.size,
+        )
+        self._progress.note(reduced)
+        self._note_summary(reduced)
+        if collected is not None:
+            self._note_instability(collected)
+
+    def evaluated(self, result: EvaluationResult, cursor: Cursor) -> None:
+        """Tell every reader of an evaluation; rank 0."""
+        best = self._best_evaluation
+        if best is None or result.mean > best[0]:
+            best = self._best_evaluation = (result.mean, cursor.env_steps)
+        figures = EvaluationFigures(
+            env_steps=cursor.env_steps,
+            mean=result.mean,
+            sd=result.sd,
+            episodes=len(result.returns),
+            best_mean=best[0],
+            best_env_steps=best[1],
+            mean_length=result.mean_length,
+        )
+        self._logger.evaluated(figures, iteration=cursor.iteration)
+        self._progress.evaluated_return = result.mean
+        self._progress.write(cursor.iteration, cursor.env_steps, force=True)
+        if self._summary is not None:
+            self._summary.note(evaluated_return=result.mean)
+            self._summary.write()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run's reports go on from."""
+        return {"best_evaluation": list(self._best_evaluation) if self._best_evaluation else None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        best = state["best_evaluation"]
+        self._best_evaluation = (best[0], best[1]) if best else None
+
+    def _note_summary(self, reduced: Mapping[str, float]) -> None:
+        if self._summary is None:
+            return
+        self._summary.note(training_wall_time_sec=time.monotonic() - self._started)
+        if TOTAL_FPS in reduced:
+            self._summary.note(final_env_steps_per_sec=reduced[TOTAL_FPS])
+        if "Train/mean_reward" in reduced:
+            self._summary.note(
+                final_mean_reward=reduced["Train/mean_reward"],
+                mean_episode_length=reduced.get("Train/mean_episode_length"),
+            )
+        wall = reduced.get(ITERATION_TIME)
+        if wall:
+            learnt = "Loss/critic" in reduced
+            self._summary.note(
+                final_cycle_wall_ms=wall * 1e3,
+                final_inference_ms=reduced.get("Perf/learner_inference_ms"),
+                final_inference_forward_ms=reduced.get("Perf/learner_inference_forward_ms"),
+                final_learner_replay_rows_per_sec=(
+                    self._rows_per_iteration / wall if learnt else None
+                ),
+            )
+
+    def _note_instability(self, collected: CollectorReport) -> None:
+        """A world that diverged was reset and its row left out; say so, by name."""
+        found = collected.totals.instability
+        news = {name: n for name, n in found.items() if n > self._instability.get(name, 0)}
+        if news:
+            log.warning(
+                "worlds diverged and were reset; their rows are not trained on",
+                counts=news,
+                rows_left_out=collected.totals.invalid_rows,
+            )
+            self._instability = dict(found)
+
+
+def ingress_metrics(counters: IngressCounters) -> dict[str, float]:
+    """The replay ingress by canonical tag; the wait is cumulative."""
+    return {
+        "Train/replay_ingress_depth": float(counters.ingress_depth),
+        "Train/replay_ingress_occupancy": float(counters.occupancy),
+        "Train/replay_ingress_high_water": float(counters.high_water_occupancy),
+        "Train/replay_ingress_backpressure_wait_ms": counters.backpressure_wait_s * 1e3,
+        "Train/replay_ingress_dropped_batches": float(counters.dropped_batches),
+    }
+
+
+def _throughput(collected: CollectorReport) -> dict[str, float]:
+    return {TOTAL_FPS: collected.steps_per_second}
