@@ -134,7 +134,7 @@ def evaluating(policy: nn.Module) -> Iterator[None]:
         policy.train(was_training)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def act(policy: nn.Module, observation: Tensor, action_dim: int) -> Tensor:
     """The policy's actions on the CPU, checked.
 
