@@ -34,10 +34,11 @@ class Terminal(Protocol):
 def make_terminal(facts: SystemFacts, stream: TextIO | None = None) -> Terminal:
     """The live panel on a terminal, plain lines anywhere else.
 
-    `stream` is standard error when unset, so that standard output stays machine-readable.
+    `stream` is standard output when unset: logs go to standard error, which is kept in a file
+    where the output is a terminal.
     ``NO_COLOR`` is honoured; ``TERM=dumb`` gets plain lines.
     """
-    out = stream or sys.stderr
+    out = stream or sys.stdout
     state = TerminalState(facts)
     if out.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown"):
         return LiveTerminal(state, out)
