@@ -142,7 +142,7 @@ def act(policy: nn.Module, observation: Tensor, action_dim: int) -> Tensor:
         EvaluationError: if they have a wrong shape or are not finite.
     """
     device = next((p.device for p in policy.parameters()), observation.device)
-    action: Tensor = policy(observation.to(device)).to("cpu", torch.float32)
+    action: Tensor = policy(observation.to(device)).detach().to("cpu", torch.float32)
     wanted = (observation.shape[0], action_dim)
     if tuple(action.shape) != wanted:
         raise EvaluationError(
