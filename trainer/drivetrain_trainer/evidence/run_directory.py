@@ -128,7 +128,7 @@ class RunDirectory:
         owner = Owner.of(attempt)
         try:
             path, resumed = _own(location, owner)
-            fence = Fence(_tokens(path), attempt.attempt)
+            fence = fence_of(path, attempt.attempt)
             fence.take()
         except OSError as error:
             raise _refusal(location, storage, error) from error
@@ -141,7 +141,7 @@ class RunDirectory:
         Raises:
             FencedError: a newer attempt has it by now.
         """
-        fence = Fence(_tokens(path), attempt)
+        fence = fence_of(path, attempt)
         fence.check()
         return cls(path=path, fence=fence, resumed=True)
 
@@ -159,6 +159,11 @@ class RunDirectory:
     def run_config(self) -> Path:
         """Path of run_config.json."""
         return self.path / RUN_CONFIG
+
+
+def fence_of(path: Path, attempt: int) -> Fence:
+    """The fence of a run directory, for an attempt that has or has not taken it."""
+    return Fence(path / _PRIVATE / "attempts", attempt)
 
 
 def find_run_directory(attempt: AttemptSpec, storage: Path) -> Path | None:
@@ -272,7 +277,3 @@ def _ancestors(path: Path) -> Iterator[Path]:
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links that fail
     yield absolute
     yield from absolute.parents
-
-
-def _tokens(path: Path) -> Path:
-    return path / _PRIVATE / "attempts"

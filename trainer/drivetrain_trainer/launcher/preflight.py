@@ -1,0 +1,210 @@
+"""What is checked before a rank starts, so that a refusal costs no start of Torch.
+
+Everything here is refused for good (exit code 2): another attempt would find the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from drivetrain_api import budget
+from drivetrain_api.attempt import AttemptSpec
+from drivetrain_api.compose import compose, resolve_task
+from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.labels import ENV_SPEC_FILE
+from drivetrain_api.machine import cuda_devices, free_shared_memory
+from drivetrain_api.memory import MemoryCgroup
+from drivetrain_api.refusals import violations_of
+from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
+from drivetrain_trainer.evidence.checkpoint_catalog import (
+    CheckpointCatalog,
+    Preference,
+    resolve_checkpoint,
+)
+from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError, CheckpointSubject
+from drivetrain_trainer.evidence.run_directory import (
+    CHECKPOINTS,
+    check_writable,
+    find_run_directory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from drivetrain_api.tasks import TaskSpec
+    from drivetrain_api.trainingrun import TrainingRunSpec
+
+SPEC_LIMIT: Final = 1 << 20
+"""Bytes of a run.json; a ConfigMap holds no more."""
+MIB: Final = 1 << 20
+TORCHRUN_BYTES: Final = 300 * MIB
+"""Resident memory of torchrun itself."""
+RANK_BYTES: Final = 600 * MIB
+"""Resident memory of a learner and its collector before their tensors."""
+NCCL_SHARED_BYTES: Final = 64 * MIB
+"""What NCCL's transport between the ranks of a pod takes of /dev/shm, for each rank."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the pod has; asked of the kernel by `of_pod`."""
+
+    available_bytes: int
+    """Memory that may still be used."""
+    memory_source: str
+    """Where that figure comes from."""
+    shared_bytes: int
+    """Free bytes of /dev/shm."""
+    gpus: int
+    """CUDA devices that a rank would see."""
+    gpu_source: str
+    """Where that figure comes from."""
+
+    @classmethod
+    def of_pod(cls, environ: Mapping[str, str]) -> Machine:
+        """Ask the kernel."""
+        memory, devices = MemoryCgroup().available(), cuda_devices(environ)
+        return cls(
+            available_bytes=memory.bytes,
+            memory_source=memory.source,
+            shared_bytes=free_shared_memory(),
+            gpus=len(devices.visible),
+            gpu_source=devices.searched,
+        )
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run that nothing speaks against."""
+
+    spec: TrainingRunSpec
+    """Composed."""
+    task: TaskSpec
+
+
+def read_attempt(path: Path) -> AttemptSpec:
+    """The attempt that a ``run.json`` describes.
+
+    Raises:
+        SpecError: it is missing, too large, or a value in it is refused.
+    """
+    try:
+        return AttemptSpec.model_validate_json(read_bounded(path, SPEC_LIMIT))
+    except FileNotFoundError:
+        raise _refused(ENV_SPEC_FILE, f"{path} is not there") from None
+    except UnreadableFileError as error:
+        raise _refused(ENV_SPEC_FILE, str(error)) from error
+    except ValidationError as error:
+        raise SpecError(violations_of(error)) from None
+
+
+def check_run(attempt: AttemptSpec, storage: Path, machine: Machine) -> CheckedRun:
+    """Compose the run, and check that this pod can carry it.
+
+    Raises:
+        SpecError: everything that speaks against it, each with its path.
+    """
+    task = resolve_task(attempt.spec)
+    spec = compose(attempt.spec, task)
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: _check_overrides(spec, task),
+        lambda: check_writable(attempt, storage),
+        lambda: _check_resume(attempt, spec, task, storage),
+        lambda: _check_gpus(spec, machine),
+        lambda: _check_memory(spec, task, machine),
+        lambda: _check_shared_memory(spec, machine),
+    )
+    found: list[Violation] = []
+    for check in checks:
+        try:
+            check()
+        except SpecError as error:
+            found += error.violations
+    if found:
+        raise SpecError(tuple(found))
+    return CheckedRun(spec, task)
+
+
+def _check_overrides(spec: TrainingRunSpec, task: TaskSpec) -> None:
+    task.resolve_overrides(spec.task.overrides)
+
+
+def _check_resume(
+    attempt: AttemptSpec, spec: TrainingRunSpec, task: TaskSpec, storage: Path
+) -> None:
+    """`checkpoint.resume_from` counts until the run has a checkpoint of its own."""
+    asked = spec.checkpoint.resume_from
+    own = find_run_directory(attempt, storage)
+    if asked is None or (own is not None and CheckpointCatalog(own / CHECKPOINTS).paths()):
+        return
+    subject = CheckpointSubject.of(spec, task)
+    try:
+        resolve_checkpoint(storage / asked, Preference.LATEST, subject)
+    except CheckpointError as error:
+        raise _refused("checkpoint.resume_from", str(error)) from error
+
+
+def _check_gpus(spec: TrainingRunSpec, machine: Machine) -> None:
+    asked, device = spec.accelerator.gpus_per_node, spec.training.device
+    if asked > machine.gpus:
+        raise _refused(
+            "accelerator.gpus_per_node",
+            f"asks for {asked}, this pod has {machine.gpus} ({machine.gpu_source})",
+        )
+    kind, _, index = device.partition(":")
+    if kind == "cuda" and int(index or 0) >= machine.gpus:
+        raise _refused(
+            "training.device",
+            f"{device} is not there: this pod has {machine.gpus} GPUs ({machine.gpu_source})",
+        )
+
+
+def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> None:
+    """Host memory; a device's is asked by the rank that uses it."""
+    if _on_device(spec, machine):
+        return
+    ranks = spec.topology.ranks_per_node
+    processes = TORCHRUN_BYTES + ranks * RANK_BYTES
+    sizes = budget.sizes_of(
+        spec,
+        observation_dim=task.observation_dim,
+        action_dim=task.action_dim,
+        on_device=False,
+    )
+    left = max(0, machine.available_bytes - processes)
+    try:
+        budget.check(budget.memory_budget(sizes), left, ranks=ranks)
+    except SpecError as error:
+        note = (
+            f"; available is {machine.available_bytes / MIB:.1f} MiB ({machine.memory_source}) "
+            f"less {processes / MIB:.0f} MiB for the processes themselves"
+        )
+        raise SpecError(
+            tuple(Violation(found.path, found.message + note) for found in error.violations)
+        ) from error
+
+
+def _check_shared_memory(spec: TrainingRunSpec, machine: Machine) -> None:
+    """Our own transport is memfd; NCCL's between the ranks of a pod is in /dev/shm."""
+    ranks = spec.topology.ranks_per_node
+    needed = ranks * NCCL_SHARED_BYTES
+    if ranks == 1 or not _on_device(spec, machine) or machine.shared_bytes >= needed:
+        return
+    raise _refused(
+        "topology.ranks_per_node",
+        f"{ranks} ranks on GPUs need {needed / MIB:.0f} MiB of /dev/shm for NCCL "
+        f"({ranks} x {NCCL_SHARED_BYTES / MIB:.0f} MiB), {machine.shared_bytes / MIB:.1f} MiB are "
+        "free; its size counts in the memory limit, and a writer beyond it is killed",
+    )
+
+
+def _on_device(spec: TrainingRunSpec, machine: Machine) -> bool:
+    return machine.gpus > 0 and spec.training.device != "cpu"
+
+
+def _refused(path: str, message: str) -> SpecError:
+    return SpecError((Violation(path, message),))
