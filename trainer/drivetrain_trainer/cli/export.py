@@ -17,7 +17,7 @@ BOTH = "both"
 @click.option(
     "--format",
     "wanted",
-    type=click.Choice([*ExportFormat, BOTH]),
+    type=click.Choice([*(form.value for form in ExportFormat), BOTH]),
     default=BOTH,
     show_default=True,
     help="onnx for onnxruntime and others, torch for torch.export.load.",
