@@ -7,7 +7,7 @@ from typing import Final
 
 from drivetrain_api.algorithms import CriticKind
 from drivetrain_api.base import INT64_MAX
-from drivetrain_api.errors import Violation
+from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import AVAILABLE_SIMULATORS, CollectorTensorDevice, TrainingConfig
 from drivetrain_api.trainingrun import MpsMode, TrainingRunSpec
@@ -39,6 +39,7 @@ def composed_violations(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Viola
             f"set it, or training.iterations: task {task.name} has no preset length "
             f"for {spec.algo.name}",
         )
+    yield from _overrides(spec, task)
     yield from _step_axis(spec)
     yield from _evaluator(spec)
     yield from _replay(spec)
@@ -137,6 +138,13 @@ def _mps(spec: TrainingRunSpec) -> Iterator[Violation]:
             "accelerator.mps.mode",
             f"{mps.mode} needs accelerator.gpus_per_node of at least 1; got 0",
         )
+
+
+def _overrides(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Violation]:
+    try:
+        task.resolve_overrides(spec.task.overrides)
+    except SpecError as error:
+        yield from error.violations
 
 
 def _step_axis(spec: TrainingRunSpec) -> Iterator[Violation]:

@@ -38,6 +38,7 @@ def launch(context: Context) -> Transition | None:
     number = _next_number(context)
     begun = context.with_status(
         attempt=number,
+        ranks=context.spec.topology.world_size,
         attempt_started_at=context.now,
         attempt_running_at=None,
         job_uid=None,

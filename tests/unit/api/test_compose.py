@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from drivetrain_api import compose as compose_module
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.compose import compose, derived_seed, parse_run, resolve_task
 from drivetrain_api.errors import SpecError
-from drivetrain_api.tasks import TaskSpec
+from drivetrain_api.tasks import TaskParameters, TaskSpec
 from drivetrain_api.training import REMOVED_KEYS, CollectorTensorDevice, Simulator
 
 
@@ -473,6 +475,19 @@ def test_contradictions_of_the_composed_run_are_refused(
     assert list(found) == [path]
     for part in parts:
         assert part in found[path]
+
+
+class ToyParameters(TaskParameters):
+    steps: Annotated[int, Field(strict=True, ge=1, le=9)] = 5
+
+
+def test_an_override_that_the_task_lacks_is_refused() -> None:
+    toy = dataclasses.replace(small_task(), parameters=ToyParameters)
+
+    found = composed_refusals({"task": {"name": "toy", "overrides": {"step": 1, "steps": 10}}}, toy)
+
+    assert "did you mean steps?" in found["task.overrides.step"]
+    assert found["task.overrides.steps"] == "must be an integer from 1 to 9; got 10"
 
 
 def test_a_run_needs_a_length() -> None:

@@ -21,7 +21,7 @@ from drivetrain_api.artifacts.run_config import (
 )
 from drivetrain_api.artifacts.run_summary import RunSeeds, RunSummary
 from drivetrain_api.compose import compose, parse_run
-from drivetrain_api.tasks import TaskSpec
+from drivetrain_api.tasks import TaskParameters, TaskSpec
 from drivetrain_api.training import Simulator
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -40,6 +40,22 @@ def summary(**fields: Any) -> RunSummary:
     return RunSummary(**base | fields)
 
 
+class ToyParameters(TaskParameters):
+    steps: int = 1
+    scale: float = 1.0
+    flat: bool = False
+
+
+TOY = TaskSpec(
+    "toy",
+    "toy:make",
+    observation_dim=3,
+    action_dim=1,
+    episode_length=10,
+    parameters=ToyParameters,
+)
+
+
 def config() -> RunConfig:
     run = parse_run(
         {
@@ -51,10 +67,9 @@ def config() -> RunConfig:
             },
         }
     )
-    task = TaskSpec("toy", "toy:make", observation_dim=3, action_dim=1, episode_length=10)
     device = ResolvedDevice(configured="auto", resolved="cpu")
     return RunConfig.of(
-        compose(run.spec, task),
+        compose(run.spec, TOY),
         RunFacts(
             name="run",
             namespace="default",
