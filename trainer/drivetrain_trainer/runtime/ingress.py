@@ -245,18 +245,18 @@ class IngressProducer:
         return WriteResult.COMPLETE
 
     def _await_free(self) -> WriteResult | None:
-        ended = self._ended()
-        if ended is not None:
-            return ended
         self._free += self._ingress.released.collect()
-        if self._free > 0:
-            return None
+        # Asked after every collection: the ring of an end is no free slot.
+        ended = self._ended()
+        if ended is not None or self._free > 0:
+            return ended
         self._own[_WAITS] += 1
         self._ingress.pressure.ring()
         started = time.monotonic_ns()
         try:
-            while self._free <= 0 and (ended := self._ended()) is None:
+            while ended is None and self._free <= 0:
                 self._free += wait(self._ingress.released, self._peer, None)
+                ended = self._ended()
         finally:
             self._own[_WAIT_NS] += time.monotonic_ns() - started
         return ended
@@ -375,14 +375,15 @@ class IngressConsumer:
         """
         taken = self.poll(append, through_tick)
         while self.completed_tick < through_tick:
-            later = self.peek()
-            if later is not None:
+            oldest = self.peek()
+            if oldest is None:
+                self.await_published(through_tick, timeout_s, interrupt=interrupt)
+            elif oldest.tick > through_tick:
                 raise ProtocolError(
                     "ingress: tick before the last is whole",
                     expected=f"at most {through_tick}",
-                    found=later.tick,
+                    found=oldest.tick,
                 )
-            self.await_published(through_tick, timeout_s, interrupt=interrupt)
             taken += self.poll(append, through_tick)
         return taken
 
