@@ -168,9 +168,9 @@ def test_a_run_directory_gets_event_files_and_plain_lines(
     events = EventAccumulator(str(tmp_path)).Reload()
     assert set(events.Tags()["scalars"]) == {*report, "Train/iteration"}
     shown = capsys.readouterr()
-    assert "training sac on half_cheetah" in shown.err
-    assert "reward 5,123.2" in shown.err
-    assert shown.out == ""
+    assert "training sac on half_cheetah" in shown.out
+    assert "reward 5,123.2" in shown.out
+    assert shown.err == ""
 
 
 def test_closing_twice_is_harmless(backend: MemoryBackend) -> None:
