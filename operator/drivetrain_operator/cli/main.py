@@ -247,14 +247,13 @@ def completion(shell: str) -> None:
 def main() -> None:
     """Run the command line; Ctrl-C outside of a run's own handling exits with 130."""
     try:
-        cli.main(prog_name=PROGRAM, standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        code = cli.main(prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":
