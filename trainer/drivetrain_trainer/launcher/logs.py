@@ -15,7 +15,7 @@ def configure_logging(**context: object) -> None:
     """
     terminal = sys.stderr.isatty()
     renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer()
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if terminal
         else structlog.processors.JSONRenderer(sort_keys=True)
     )

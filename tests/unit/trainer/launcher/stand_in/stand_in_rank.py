@@ -67,7 +67,6 @@ VERBS: dict[str, Callable[[str], object]] = {
     "ignore": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": sleep,
     "outcome": lambda value: outcome(int(value)),
-    "raw": lambda value: OUTCOME.write_text(value),
     "huge": lambda _: OUTCOME.write_bytes(b" " * 100_000_000),
     "progress": lambda _: progress(),
     "child": lambda _: subprocess.Popen(["sleep", "1000"], start_new_session=True),

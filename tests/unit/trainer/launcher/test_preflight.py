@@ -1,0 +1,226 @@
+"""Everything that speaks against a run is named before a process starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drivetrain_api.attempt import AttemptSpec
+from drivetrain_api.errors import SpecError
+from drivetrain_trainer.evidence.checkpoint import CheckpointStore
+from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
+from drivetrain_trainer.evidence.fence import Fence
+from drivetrain_trainer.evidence.run_directory import RunDirectory
+from drivetrain_trainer.launcher.preflight import Machine, check_run, read_attempt
+
+GIB = 1 << 30
+ROOMY = Machine(64 * GIB, "tests", 8 * GIB, 0, "tests")
+GPUS = replace(ROOMY, gpus=2)
+
+
+@pytest.fixture(autouse=True)
+def stand_in_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent / "stand_in")
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    return {
+        "name": "run",
+        "namespace": "default",
+        "uid": "u",
+        "attempt": 1,
+        "created": "2026-03-09T18:30:00Z",
+        "spec": {
+            "algo": {"name": "sac", "numEnvs": 4, "batchSize": 64, "replayRows": 1000},
+            "task": {"name": "stand_in", "entryPoint": "stand_in_task:TASK"},
+            "training": {"totalEnvSteps": 1000},
+            **spec,
+        },
+    }
+
+
+def attempt(**spec: Any) -> AttemptSpec:
+    return AttemptSpec.model_validate(document(**spec))
+
+
+def refusals(storage: Path, machine: Machine = ROOMY, **spec: Any) -> dict[str, str]:
+    with pytest.raises(SpecError) as caught:
+        check_run(attempt(**spec), storage, machine)
+    return {violation.path: violation.message for violation in caught.value.violations}
+
+
+def test_a_sound_run_is_composed(tmp_path: Path) -> None:
+    checked = check_run(attempt(), tmp_path, ROOMY)
+    assert checked.task.name == "stand_in"
+    assert checked.spec.training.replay_ingress_slot_rows == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestReading:
+    def test_what_builders_wrote_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(document()))
+        assert read_attempt(path) == attempt()
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (None, r"DRIVETRAIN_SPEC_FILE: .*run\.json is not there"),
+            ("{", "."),
+            ("[]", "."),
+            ('{"name": 3}', "name"),
+            (" " * 2_000_000, "larger than 1048576 bytes"),
+            (json.dumps(document(seed=True)), r"spec\.seed|seed: must be"),
+            (json.dumps(document(surprise=1)), "surprise: unknown key"),
+        ],
+    )
+    def test_what_is_not_one_is_refused(
+        self, tmp_path: Path, content: str | None, message: str
+    ) -> None:
+        path = tmp_path / "run.json"
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(SpecError, match=message):
+            read_attempt(path)
+
+
+def test_contradictions_and_unknown_tasks_are_refused(tmp_path: Path) -> None:
+    training = {"totalEnvSteps": 1000, "iterations": 3}
+    assert "contradicts" in refusals(tmp_path, training=training)["training.iterations"]
+    assert (
+        "no_such_module"
+        in refusals(tmp_path, task={"name": "x", "entryPoint": "no_such_module:TASK"})[
+            "task.entry_point"
+        ]
+    )
+    task = {"name": "stand_in", "entryPoint": "stand_in_task:TASK", "overrides": {"gravity": 1.0}}
+    assert "no parameter" in refusals(tmp_path, task=task)["task.overrides.gravity"]
+
+
+def test_everything_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = refusals(
+        tmp_path,
+        replace(ROOMY, available_bytes=GIB // 2),
+        checkpoint={"resumeFrom": "nowhere"},
+        accelerator={"gpusPerNode": 1},
+        training={"totalEnvSteps": 1000, "logRoot": "file/below"},
+    )
+    assert set(found) == {
+        "training.log_root",
+        "checkpoint.resume_from",
+        "accelerator.gpus_per_node",
+        "algo.num_envs",
+    }
+
+
+class TestMemory:
+    def test_the_sum_and_what_the_processes_take_are_shown(self, tmp_path: Path) -> None:
+        algo = {"name": "sac", "numEnvs": 4, "batchSize": 64, "replayRows": 100_000_000}
+        message = refusals(tmp_path, replace(ROOMY, available_bytes=4 * GIB), algo=algo)[
+            "algo.replay_rows"
+        ]
+        assert "100000000 needs too much memory" in message
+        assert "at most" in message
+        assert "available is 4096.0 MiB (tests) less 900 MiB for the processes" in message
+
+    def test_more_ranks_need_more(self, tmp_path: Path) -> None:
+        machine = replace(ROOMY, available_bytes=int(1.2 * GIB))
+        check_run(attempt(), tmp_path, machine)
+        refused = refusals(tmp_path, machine, topology={"ranksPerNode": 2})
+        assert "2 ranks" in next(iter(refused.values()))
+
+    def test_replay_on_a_gpu_is_not_asked_of_the_host(self, tmp_path: Path) -> None:
+        algo = {"name": "sac", "numEnvs": 4, "batchSize": 64, "replayRows": 100_000_000}
+        machine = replace(GPUS, available_bytes=4 * GIB)
+        check_run(attempt(algo=algo), tmp_path, machine)
+        training = {"totalEnvSteps": 1000, "device": "cpu"}
+        assert "algo.replay_rows" in refusals(tmp_path, machine, algo=algo, training=training)
+
+
+class TestDevices:
+    @pytest.mark.parametrize(
+        ("machine", "asked", "device", "path"),
+        [
+            (ROOMY, 0, "auto", None),
+            (ROOMY, 0, "cpu", None),
+            (ROOMY, 0, "cuda", "training.device"),
+            (ROOMY, 1, "auto", "accelerator.gpus_per_node"),
+            (GPUS, 2, "auto", None),
+            (GPUS, 3, "auto", "accelerator.gpus_per_node"),
+            (GPUS, 2, "cuda:1", None),
+            (GPUS, 2, "cuda:2", "training.device"),
+        ],
+    )
+    def test_asked_and_present(
+        self, tmp_path: Path, machine: Machine, asked: int, device: str, path: str | None
+    ) -> None:
+        spec = {
+            "accelerator": {"gpusPerNode": asked},
+            "training": {"totalEnvSteps": 1000, "device": device},
+        }
+        if path is None:
+            check_run(attempt(**spec), tmp_path, machine)
+        else:
+            assert list(refusals(tmp_path, machine, **spec)) == [path]
+
+    def test_nccl_needs_shared_memory_and_we_do_not(self, tmp_path: Path) -> None:
+        small = {"shared_bytes": 100 << 20}
+        two = {"ranksPerNode": 2}
+        message = refusals(tmp_path, replace(GPUS, **small), topology=two)[
+            "topology.ranks_per_node"
+        ]
+        assert "128 MiB of /dev/shm" in message
+        assert "100.0 MiB are free" in message
+        check_run(attempt(), tmp_path, replace(GPUS, **small))
+        check_run(attempt(topology=two), tmp_path, replace(ROOMY, **small))
+
+
+class TestResume:
+    def commit(self, run: Path, subject: CheckpointSubject) -> None:
+        fence = Fence(run / ".drivetrain/attempts", 1)
+        fence.take()
+        store = CheckpointStore(run / "checkpoints", subject=subject, keep=3, fence=fence)
+        draft = store.draft(10)
+        draft.write("learner", {})
+        store.commit(draft, parts=["learner"], iteration=0)
+
+    def subject(self, storage: Path, **spec: Any) -> CheckpointSubject:
+        checked = check_run(attempt(**spec), storage, ROOMY)
+        return CheckpointSubject.of(checked.spec, checked.task)
+
+    def test_a_sound_checkpoint_is_taken(self, tmp_path: Path) -> None:
+        self.commit(tmp_path / "old", self.subject(tmp_path))
+        for path in ("old", "old/checkpoints/step_000000000010", str(tmp_path / "old")):
+            check_run(attempt(checkpoint={"resumeFrom": path}), tmp_path, ROOMY)
+
+    def test_one_of_another_network_is_refused(self, tmp_path: Path) -> None:
+        self.commit(tmp_path / "old", self.subject(tmp_path))
+        algo = {"name": "sac", "numEnvs": 4, "replayRows": 9000, "actorHidden": [8]}
+        found = refusals(tmp_path, checkpoint={"resumeFrom": "old"}, algo=algo)
+        assert "actor_hidden" in found["checkpoint.resume_from"]
+
+    def test_a_truncated_one_is_refused(self, tmp_path: Path) -> None:
+        self.commit(tmp_path / "old", self.subject(tmp_path))
+        part = tmp_path / "old/checkpoints/step_000000000010/learner.pt"
+        part.write_bytes(part.read_bytes()[:50])
+        found = refusals(tmp_path, checkpoint={"resumeFrom": "old"})
+        assert "truncated: 50 bytes" in found["checkpoint.resume_from"]
+
+    def test_it_no_longer_matters_once_the_run_has_its_own(self, tmp_path: Path) -> None:
+        spec = {"checkpoint": {"resumeFrom": "gone"}}
+        assert "checkpoint.resume_from" in refusals(tmp_path, **spec)
+        own = RunDirectory.claim(attempt(**spec), tmp_path)
+        assert "checkpoint.resume_from" in refusals(tmp_path, **spec)
+        self.commit(own.path, self.subject(tmp_path))
+        check_run(attempt(**spec), tmp_path, ROOMY)
+
+
+def test_this_machine_can_be_asked() -> None:
+    machine = Machine.of_pod({})
+    assert machine.available_bytes > 0
+    assert machine.memory_source
