@@ -66,8 +66,11 @@ class TwinScalarHead(nn.Module):
     """(2, B, inputs) -> (2, B): two dot products, summed in float32 whatever the input's type.
 
     Reading the features once costs a fifth of a matrix product with one column, and returns
-    of four digits keep their last ones under bf16.
+    of four digits keep their last ones under bf16. Its parameters stay float32 for that.
     """
+
+    full_precision = True
+    """`ParameterVector` leaves these parameters in the master's type."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class TwinScalarHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Float32 values (2, B) of `features` (2, B, inputs)."""
-        return (features * self.weight.float()).sum(-1) + self.bias.float()
+        return (features.float() * self.weight).sum(-1) + self.bias
 
 
 class TwinLayerNorm(nn.Module):

@@ -32,7 +32,7 @@ class ParameterVector(Generic[M]):
     Attributes:
         module: The master, float32.
         compute: What losses are computed with: a twin of `module` over the same memory, or
-            over a copy in `dtype`.
+            over a copy in `dtype` but for modules that say ``full_precision = True``.
         values: (n,) float32 master values.
     """
 
@@ -41,12 +41,11 @@ class ParameterVector(Generic[M]):
     ) -> None:
         self.module = module
         self.values = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-        _alias(module, self.values)
+        _alias(module, self.values, self.values)
         module.requires_grad_(requires_grad=False)
-        narrow = dtype != torch.float32
-        self._compute_values = self.values.to(dtype) if narrow else self.values
+        self._compute_values = self.values.to(dtype)  # the same vector where nothing narrows
         self.compute: M = copy.deepcopy(module)
-        _alias(self.compute, self._compute_values)
+        _alias(self.compute, self.values, self._compute_values)
         self.compute.requires_grad_(requires_grad=gradient is not None)
         self._leaves = tuple(self.compute.parameters())
         self._slots = [] if gradient is None else _views(gradient, self._leaves)
@@ -72,7 +71,15 @@ def _views(vector: Tensor, parameters: tuple[nn.Parameter, ...]) -> list[Tensor]
     return views
 
 
-def _alias(module: nn.Module, vector: Tensor) -> None:
+def _alias(module: nn.Module, master: Tensor, narrow: Tensor) -> None:
+    """Point parameters into `narrow`, those of full-precision modules into `master`."""
     parameters = tuple(module.parameters())
-    for parameter, view in zip(parameters, _views(vector, parameters), strict=True):
-        parameter.data = view
+    full = {
+        id(parameter)
+        for part in module.modules()
+        if getattr(part, "full_precision", False)
+        for parameter in part.parameters()
+    }
+    pairs = zip(_views(master, parameters), _views(narrow, parameters), strict=True)
+    for parameter, (wide, low) in zip(parameters, pairs, strict=True):
+        parameter.data = wide if id(parameter) in full else low

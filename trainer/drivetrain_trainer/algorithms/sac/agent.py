@@ -171,7 +171,7 @@ class SacAgent:
     @property
     def skipped_updates(self) -> int:
         """Updates skipped so far because something was not finite; waits for the device."""
-        return int(self._update.skips[1])
+        return int(self._update.total_skips)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on to the bit: host tensors, numbers, nested dicts."""
@@ -183,7 +183,8 @@ class SacAgent:
             "log_alpha": update.temperature.log_alpha.clone().cpu(),
             "optimizers": {name: o.state_dict() for name, o in update.optimizers().items()},
             "updates": self._updates,
-            "skips": update.skips.clone().cpu(),
+            "consecutive_skips": update.consecutive_skips.clone().cpu(),
+            "total_skips": update.total_skips.clone().cpu(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -203,7 +204,8 @@ class SacAgent:
         for name, optimizer in update.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
         self._updates = state["updates"]
-        update.skips.copy_(state["skips"])
+        update.consecutive_skips.copy_(state["consecutive_skips"])
+        update.total_skips.copy_(state["total_skips"])
         update.refresh()
 
     def parameter_hash(self) -> str:

@@ -60,7 +60,7 @@ class TwinQ:
 
     def policy_value(self, outputs: Tensor) -> Tensor:
         """The smaller of the twins' values (2, B)."""
-        return torch.minimum(outputs[0], outputs[1])
+        return outputs.min(dim=0).values
 
     def target_values(self, target: Tensor) -> Tensor:
         """The targets themselves."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
@@ -41,11 +41,9 @@ class MeanMeter:
         self._totals = torch.zeros(1 + len(tags), device=device)
         self._one = torch.ones((), device=device)
 
-    def add(self, values: Mapping[str, Tensor], *, skip: Tensor) -> None:
-        """Count 0-dim or one-element `values`, one a tag, unless `skip` is 1."""
-        ordered = (values[tag].detach().reshape(()) for tag in self.tags)
-        row = torch.stack([self._one, *ordered])
-        self._totals += row.masked_fill_(skip > 0, 0.0)
+    def add(self, values: tuple[Tensor, ...], *, skipped: Tensor) -> None:
+        """Count 0-dim `values` without a graph, one a tag, unless `skipped` (0-dim bool)."""
+        self._totals += torch.stack([self._one, *values]).masked_fill_(skipped, 0.0)
 
     def take(self) -> Tensor:
         """(1 + tags,) count and sums on the device, which start anew."""

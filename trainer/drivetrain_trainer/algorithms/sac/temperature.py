@@ -21,15 +21,15 @@ class Temperature:
     Args:
         config: Start, learning rate, whether it learns, and the target's scale.
         action_dim: The target entropy is minus the scale times this.
-        gradient: (1,) float32 that this writes and its optimizer reads.
+        gradient: 0-dim float32 that this writes and its optimizer reads.
 
     Attributes:
-        log_alpha: (1,) float32.
+        log_alpha: 0-dim float32.
         target_entropy: Nats.
     """
 
     def __init__(self, config: SacConfig, *, action_dim: int, gradient: Tensor) -> None:
-        self.log_alpha = torch.full((1,), math.log(config.alpha_init), device=gradient.device)
+        self.log_alpha = torch.full((), math.log(config.alpha_init), device=gradient.device)
         self.target_entropy = -config.target_entropy_scale * action_dim
         self._learns = config.alpha_autotune
         self._gradient = gradient
@@ -41,11 +41,11 @@ class Temperature:
         )
 
     def value(self) -> Tensor:
-        """Alpha, (1,), outside of every graph."""
+        """Alpha, 0-dim, outside of every graph."""
         return self.log_alpha.exp()
 
     def loss(self, mean_log_prob: Tensor) -> Tensor:
-        """Write this rank's gradient, and return the loss (1,) that it is of.
+        """Write this rank's gradient, and return the loss (0-dim) that it is of.
 
         The loss is -log alpha * (E[log pi] + target entropy): its gradient by log alpha
         needs no graph and does not vanish with alpha.
@@ -54,7 +54,7 @@ class Temperature:
             mean_log_prob: 0-dim, without a graph.
         """
         excess = mean_log_prob + self.target_entropy
-        torch.neg(excess, out=self._gradient[0])
+        torch.neg(excess, out=self._gradient)
         return -self.log_alpha * excess
 
     def step(self, *, skip: Tensor, divisor: Tensor | None) -> None:

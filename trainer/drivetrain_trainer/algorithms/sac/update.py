@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -54,7 +55,7 @@ class UpdateStatus:
     stop_requested: bool
     """Whether any rank asked to stop."""
     faults: tuple[str, ...]
-    """What was not finite in the latest update, by rank where a loss tells."""
+    """What was not finite in the latest update of each network, by rank where a loss tells."""
 
 
 class SacUpdate:
@@ -104,7 +105,7 @@ class SacUpdate:
         self.critic = ParameterVector(critic, dtype=dtype, gradient=critic_gradient)
         self.target = ParameterVector(target, dtype=dtype)
         self.actor = ParameterVector(actor, dtype=dtype, gradient=actor_gradient)
-        self.temperature = Temperature(config, action_dim=action_dim, gradient=alpha_gradient)
+        self.temperature = Temperature(config, action_dim=action_dim, gradient=alpha_gradient[0])
         self._critic_optimizer = VectorAdamW(
             self.critic.values,
             critic_gradient,
@@ -122,10 +123,15 @@ class SacUpdate:
         self.meters = (MeanMeter(CRITIC_TAGS, device), MeanMeter(ACTOR_TAGS, device))
         self._world_size = self.critic_reducer.world_size
         self._mean_divisor = torch.full((), float(self._world_size), device=device)
-        self._critic_skip, self._actor_skip = torch.zeros(2, device=device)
-        self.skips = torch.zeros(2, device=device)
-        """Updates skipped in a row, and in all."""
-        self._mirror = HostMirror(5 + 2 * self._world_size, device)
+        self._tau = torch.full((), config.tau, device=device)
+        self._zero = torch.zeros((), device=device)
+        self._critic_skipped = self._actor_skipped = torch.zeros(
+            (), dtype=torch.bool, device=device
+        )
+        self.consecutive_skips = torch.zeros((), device=device)
+        """Updates skipped in a row, the latest included."""
+        self.total_skips = torch.zeros((), device=device)
+        self._mirror = HostMirror(4 + 2 * self._world_size, device)
         broadcast_from_first([self.critic.values, self.target.values, self.actor.values], group)
         self.refresh()
 
@@ -136,37 +142,38 @@ class SacUpdate:
         """
         alpha = self.temperature.value()
         critic_norm = self._critic_step(rows, index, alpha)
-        skip = self._critic_skip
+        skipped = self._critic_skipped
         if learn_policy:
             self._actor_step(rows, index, alpha, critic_norm)
-            skip = self._actor_skip
-        self.target.values.lerp_(self.critic.values, (1.0 - self._critic_skip) * self._config.tau)
+            skipped = self._actor_skipped
+        weight = torch.where(self._critic_skipped, self._zero, self._tau)
+        self.target.values.lerp_(self.critic.values, weight)
         self.target.refresh()
-        self.skips.add_(skip)
-        self.skips[0].mul_(skip)
+        self.total_skips += skipped
+        self.consecutive_skips.add_(skipped).mul_(skipped)
 
     def _critic_step(self, rows: PreparedRows, index: int, alpha: Tensor) -> Tensor:
         objective = self._objective
         with torch.no_grad():
             observation = rows.next_observation[index]
             mean, log_std = self.actor.compute(observation)
-            action, log_prob = squash(mean, log_std, rows.noise[0, index])
+            sample = squash(mean, log_std, rows.noise[0, index])
             target = objective.target(
-                self.target.compute(_join(observation, action)),
+                self.target.compute(_join(observation, sample.action)),
                 reward=rows.reward[index],
                 discount=rows.discount[index],
-                entropy_cost=alpha * log_prob,
+                entropy_cost=alpha * sample.log_prob,
             )
         loss = objective.loss(self.critic.compute(rows.state_action[index]), target)
         self.critic.backward(loss)
+        loss = loss.detach()
         self.critic_reducer.reduce(loss)
         norm = self.critic_reducer.norm()
-        self._critic_skip = _not_finite(norm)
-        self._critic_optimizer.step(skip=self._critic_skip, divisor=self._divisor(norm))
+        self._critic_skipped = _not_finite(norm)
+        self._critic_optimizer.step(skip=self._critic_skipped.float(), divisor=self._divisor(norm))
         self.critic.refresh()
-        values = objective.target_values(target)
-        figures = dict(zip(CRITIC_TAGS, (loss, norm, values.max(), values.min()), strict=True))
-        self.meters[0].add(figures, skip=self._critic_skip)
+        low, high = objective.target_values(target).aminmax()
+        self.meters[0].add((loss, norm, high, low), skipped=self._critic_skipped)
         return norm
 
     def _actor_step(
@@ -174,32 +181,33 @@ class SacUpdate:
     ) -> None:
         observation = rows.observation[index]
         mean, log_std = self.actor.compute(observation)
-        action, log_prob = squash(mean, log_std, rows.noise[1, index])
+        sample = squash(mean, log_std, rows.noise[1, index])
         # Only the actor's gradient is asked for below: the critics' parameters take no part.
-        value = self._objective.policy_value(self.critic.compute(_join(observation, action)))
-        loss = (alpha * log_prob - value).mean()
+        outputs = self.critic.compute(_join(observation, sample.action))
+        loss = (alpha * sample.log_prob - self._objective.policy_value(outputs)).mean()
         self.actor.backward(loss)
         with torch.no_grad():
-            mean_log_prob = log_prob.mean()
+            loss = loss.detach()
+            mean_log_prob = sample.log_prob.mean()
             temperature_loss = self.temperature.loss(mean_log_prob)
             self.actor_reducer.reduce(loss)
             norm = self.actor_reducer.norm(start=_ALPHA)
-            self._actor_skip = torch.maximum(_not_finite(norm), self._critic_skip)
-            self._actor_optimizer.step(skip=self._actor_skip, divisor=self._divisor(norm))
+            self._actor_skipped = _not_finite(norm) | self._critic_skipped
+            skip = self._actor_skipped.float()
+            self._actor_optimizer.step(skip=skip, divisor=self._divisor(norm))
             divisor = self._mean_divisor if self._world_size > 1 else None
-            self.temperature.step(skip=self._actor_skip, divisor=divisor)
+            self.temperature.step(skip=skip, divisor=divisor)
             self.actor.refresh()
             figures = (
                 loss,
                 temperature_loss,
                 -mean_log_prob,
                 alpha,
-                log_std.exp().mean(),
+                sample.std.mean(),
                 norm,
                 torch.hypot(norm, critic_norm),
             )
-            named = dict(zip(ACTOR_TAGS, figures, strict=True))
-            self.meters[1].add(named, skip=self._actor_skip)
+            self.meters[1].add(figures, skipped=self._actor_skipped)
 
     def _divisor(self, norm: Tensor) -> Tensor | None:
         """What the reduced gradient is divided by: the ranks, and the excess over the bound."""
@@ -213,16 +221,17 @@ class SacUpdate:
         self._mirror.publish(
             torch.cat(
                 [
-                    self.skips,
+                    torch.stack(
+                        [self.consecutive_skips, self._critic_skipped, self._actor_skipped]
+                    ),
                     self.critic_reducer.stop,
-                    torch.stack([self._critic_skip, self._actor_skip]),
                     self.critic_reducer.sentinels,
                     self.actor_reducer.sentinels,
                 ]
             )
         )
-        consecutive, _, stop, *faults = self._mirror.read()
-        named = _name_faults(faults, self._world_size) if consecutive else ()
+        consecutive, critic, actor, stop, *sentinels = self._mirror.read()
+        named = _name_faults((critic, actor), sentinels) if consecutive else ()
         return UpdateStatus(int(consecutive), stop > 0, named)
 
     def refresh(self) -> None:
@@ -252,18 +261,18 @@ def _join(observation: Tensor, action: Tensor) -> Tensor:
 
 
 def _not_finite(norm: Tensor) -> Tensor:
-    return (~torch.isfinite(norm)).float()
+    return torch.isnan(norm * 0.0)
 
 
-def _name_faults(numbers: list[float], world_size: int) -> tuple[str, ...]:
-    """Names of what was not finite, from the skips and the sentinels of critics and actor."""
-    skipped, sentinels = numbers[:2], numbers[2:]
+def _name_faults(skipped: tuple[float, float], sentinels: list[float]) -> tuple[str, ...]:
+    """Names of what was not finite, from the skips and the sentinels of critics, then actor."""
     faults = []
+    world_size = len(sentinels) // 2
     for part, name in enumerate(("critic", "actor")):
         slots = sentinels[part * world_size : (part + 1) * world_size]
-        ranks = [str(rank) for rank, slot in enumerate(slots) if slot != slot]  # noqa: PLR0124 — NaN
+        ranks = [str(rank) for rank, slot in enumerate(slots) if math.isnan(slot)]
         if ranks:
             faults.append(f"{name} loss on rank {', '.join(ranks)}")
-        elif skipped[part]:
+        elif skipped[part] and not faults:
             faults.append(f"{name} gradient")
     return tuple(faults)
