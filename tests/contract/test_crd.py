@@ -268,6 +268,13 @@ def test_a_default_is_said_and_not_set() -> None:
     assert "Default" not in nodes[".spec.algo.name"]["description"]
 
 
+def test_an_exclusive_bound_is_a_flag_beside_the_bound() -> None:
+    tau = dict(walk(SCHEMA))[".spec.algo.tau"]
+
+    assert (tau["minimum"], tau["exclusiveMinimum"], tau["maximum"]) == (0, True, 1)
+    assert "exclusiveMaximum" not in tau
+
+
 def test_null_stands_for_unset_where_a_field_may_be_unset() -> None:
     nodes = dict(walk(SCHEMA))
     nullable = {path for path, node in nodes.items() if node.get("nullable")}

@@ -497,6 +497,19 @@ def test_a_run_needs_a_length() -> None:
     assert "training.iterations" in found["training.total_env_steps"]
 
 
+def test_what_just_fits_is_accepted() -> None:
+    algo = {"name": "sac", "batchSize": 1000, "learningStarts": 250, "vMin": 0, "vMax": 1}
+    spec = parse_run(manifest(algo=algo, training={"replayIngressSlotRows": 4})).spec
+
+    assert compose(spec, small_task()).algo.batch_size == 1000
+
+
+def test_a_tick_fits_the_replay_even_without_a_warm_up() -> None:
+    algo = {"name": "sac", "learningStarts": 0, "numEnvs": 1001}
+
+    assert list(composed_refusals({"algo": algo}, small_task())) == ["algo.replay_rows"]
+
+
 def test_a_c51_support_does_not_bind_twin_q() -> None:
     spec = parse_run(manifest(algo={"name": "sac", "critic": "twin_q", "vMin": 2, "vMax": 2})).spec
 
