@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -149,7 +150,8 @@ def test_the_refusal_shows_the_whole_sum() -> None:
 def test_the_refusal_names_what_weighs_most_and_what_would_fit(
     changes: dict[str, int], path: str, on_device: bool
 ) -> None:
-    sizes = dataclasses.replace(SMALL, **changes, on_device=on_device)
+    overrides: dict[str, Any] = {**changes, "on_device": on_device}
+    sizes = dataclasses.replace(SMALL, **overrides)
 
     violation = refusal(sizes, 300 * MIB)
 
@@ -157,7 +159,7 @@ def test_the_refusal_names_what_weighs_most_and_what_would_fit(
     fits = int(violation.message.partition("at most ")[2].partition(" ")[0])
     name = path.removeprefix("algo.")
     slot_rows = min(sizes.replay_ingress_slot_rows, fits)
-    changed = {name: fits}
+    changed: dict[str, Any] = {name: fits}
     if name == "num_envs":
         changed["replay_ingress_slot_rows"] = slot_rows
     check(memory_budget(dataclasses.replace(sizes, **changed)), 300 * MIB)
@@ -191,5 +193,6 @@ def test_the_parts_add_up_and_more_never_needs_less(
 
     assert budget.total == budget.inference + budget.replay + budget.replay_workspace
     for name in ("replay_rows", "num_envs", "batch_size"):
-        more = dataclasses.replace(sizes, **{name: getattr(sizes, name) + 1})
+        step: dict[str, Any] = {name: getattr(sizes, name) + 1}
+        more = dataclasses.replace(sizes, **step)
         assert memory_budget(more).required >= budget.required

@@ -85,6 +85,10 @@ WRONG: dict[type, list[Any]] = {
 }
 
 
+def adapter_of(kind: Any, metadata: list[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[(kind, *metadata)] if metadata else kind)
+
+
 def test_the_walk_finds_the_models() -> None:
     assert {"TrainingRunSpec", "SacConfig", "RunSummary", "Digest", "AttemptSpec"} <= {
         model.__name__ for model in MODELS
@@ -94,7 +98,7 @@ def test_the_walk_finds_the_models() -> None:
 
 @pytest.mark.parametrize(("kind", "metadata"), SCALARS)
 def test_a_scalar_takes_its_own_type_alone(kind: type, metadata: list[Any]) -> None:
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[(kind, *metadata)] if metadata else kind)
+    adapter = adapter_of(kind, metadata)
 
     for value in WRONG[kind]:
         with pytest.raises(ValidationError):
@@ -103,7 +107,7 @@ def test_a_scalar_takes_its_own_type_alone(kind: type, metadata: list[Any]) -> N
 
 @pytest.mark.parametrize(("kind", "metadata"), SCALARS)
 def test_an_integer_and_a_text_are_bounded(kind: type, metadata: list[Any]) -> None:
-    schema = TypeAdapter(Annotated[(kind, *metadata)] if metadata else kind).json_schema()
+    schema = adapter_of(kind, metadata).json_schema()
 
     if kind is int:
         assert "minimum" in schema
@@ -140,7 +144,8 @@ def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return st.just(schema["const"])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
-    return BUILDERS[schema.get("type", "any")](schema)
+    built: st.SearchStrategy[Any] = BUILDERS[schema.get("type", "any")](schema)
+    return built
 
 
 def _object(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
