@@ -96,10 +96,10 @@ class Checkpointer:
                 best=best,
             )
             self._committed(written, best)
+            log.info("checkpoint written", env_steps=cursor.env_steps, best=best)
         self._ranks.barrier()
         self._every.done(cursor.env_steps)
         self.saved_env_steps = cursor.env_steps
-        log.info("checkpoint written", env_steps=cursor.env_steps, best=evaluated_return)
 
     def _learner_state(self, cursor: Cursor) -> dict[str, Any]:
         return {

@@ -12,16 +12,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+import torch
+
 from drivetrain_trainer.runtime.inference_ring import Command
 from drivetrain_trainer.training.phases import Phase
 from drivetrain_trainer.training.stop import StopReason
 
 if TYPE_CHECKING:
-    import torch
-
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.runtime.collector import CollectorProcess
-    from drivetrain_trainer.runtime.inference_ring import Request
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.settings import RuntimeSettings
     from drivetrain_trainer.training.phases import PhaseTimeline
@@ -113,11 +112,11 @@ class OffPolicyLearner:
         signalled = False
         while True:
             self._timeline.begin()
-            request = self._await_request()
+            observation = self._await_requests()
             if signalled:
                 # One more tick, without an update, for the generator state of the checkpoint.
-                self._serve(request, snapshot=True)
-                request = self._await_request()
+                self._serve(observation, snapshot=True)
+                observation = self._await_requests()
             with self._timeline.outside():
                 reason = self._boundary.visit(self._cursor)
             if signalled:
@@ -126,34 +125,41 @@ class OffPolicyLearner:
                 return reason
             for served in range(self._settings.env_steps_per_sync):
                 if served:
-                    request = self._await_request()
-                self._serve(request, snapshot=self._snapshot_wanted(served))
+                    observation = self._await_requests()
+                self._serve(observation, snapshot=self._snapshot_wanted(served))
             signalled = self._learn()
             self._cursor.iteration += 1
             self._timeline.end()
             self._boundary.report(self._cursor, self._timeline)
 
-    def _await_request(self) -> Request:
-        """The collector's request of this tick; all rows of earlier ticks are in replay after."""
+    def _await_requests(self) -> torch.Tensor:
+        """Observations (N, o) of this tick; all rows of earlier ticks are in replay after."""
         with self._timeline.measure(Phase.COLLECTOR_WAIT):
-            request = self._port.await_request(
-                self._tick,
-                self._settings.tick_timeout_seconds,
-                meanwhile=self._replay.meanwhile(self._tick - 1),
-            )
+            requests = [
+                self._port.await_request(
+                    self._tick,
+                    self._settings.tick_timeout_seconds,
+                    group=group,
+                    meanwhile=self._replay.meanwhile(self._tick - 1),
+                )
+                for group in range(self._port.groups)
+            ]
         with self._timeline.measure(Phase.REPLAY_BATCH_WAIT):
             self._replay.commit(self._tick - 1)
-        return request
+        if len(requests) == 1:
+            return requests[0].observation
+        return torch.cat([request.observation for request in requests])
 
-    def _serve(self, request: Request, *, snapshot: bool) -> None:
-        """Answer a request with actions of one complete policy version."""
+    def _serve(self, observation: torch.Tensor, *, snapshot: bool) -> None:
+        """Answer a tick's requests with actions of one complete policy version."""
         with self._timeline.measure(Phase.INFERENCE):
-            self._agent.observe(request.observation)
+            self._agent.observe(observation)
             with self._timeline.measure(Phase.INFERENCE_FORWARD):
-                action = self._act(request.observation)
+                action = self._act(observation)
         command = Command.SNAPSHOT if snapshot else Command.STEP
         with self._timeline.measure(Phase.COLLECTOR_RELEASE):
-            self._port.respond(self._tick, self._cursor.iteration, action, command)
+            for group, part in enumerate(action.tensor_split(self._port.groups)):
+                self._port.respond(self._tick, self._cursor.iteration, part, command, group=group)
         self._tick += 1
         self._cursor.tick += 1
         self._cursor.env_steps += self._settings.env_steps_per_tick

@@ -19,6 +19,7 @@ from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
 from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.evidence.checkpoint_catalog import Preference, resolve_checkpoint
 from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError, CheckpointSubject
+from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_config import write_run_config
 from drivetrain_trainer.evidence.run_summary import SummaryWriter
 from drivetrain_trainer.runtime.faults import StopRequestedError
@@ -190,8 +191,7 @@ class Rank:
         reason = learner.run()
         if checkpoints.saved_env_steps != self.cursor.env_steps:
             checkpoints.save(self.cursor)
-        reports.report(self.cursor, timeline)
-        progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
+        reports.finish(self.cursor, timeline)
         log.info(
             "stopped",
             reason=reason.name.lower(),
@@ -307,7 +307,11 @@ def _write_outcome(
 ) -> None:
     status = _STATUS.get(code, RunStatus.FAILED)
     if rank.summary is not None:
-        rank.summary.finish(status, error)
+        try:
+            rank.summary.finish(status, error)
+        except (FencedError, OSError) as unwritten:
+            # A newer attempt owns the summary now, or the disk is full: the outcome still counts.
+            log.warning("run summary not written", reason=str(unwritten))
     number = int(os.environ.get("RANK", "0"))
     outcome = RankOutcome(
         rank=number,

@@ -66,6 +66,13 @@ class Reports:
         if cursor.iteration % self._interval == 0:
             self.report(cursor, timeline)
 
+    def finish(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
+        """The last report, with the ticks that no iteration counted; collective."""
+        self.report(cursor, timeline)
+        if self._summary is not None:
+            self._summary.iteration_done(cursor.iteration, cursor.env_steps)
+        self._progress.write(cursor.iteration, cursor.env_steps, force=True)
+
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit one metric report; collective."""
         collected = self._collector.report()
