@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Record:
 
     def add(self, **values: Any) -> None:
         for name, value in values.items():
-            self.columns[name].append(np.array(value))
+            self.columns[name].append(np.asarray(value).copy())
 
     def __getitem__(self, name: str) -> Any:
         return np.stack(self.columns[name])
@@ -77,6 +78,7 @@ def step_reference(reference: Any, case: Any, raw: Any, record: Record) -> bool:
     return bool(terminated or truncated)
 
 
+@pytest.mark.slow
 def test_every_step_equals_gymnasium(
     case: Any, make_ours: Any, make_reference: Any, monkeypatch: Any
 ) -> None:

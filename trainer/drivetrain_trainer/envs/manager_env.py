@@ -30,8 +30,8 @@ NONFINITE = "nonfinite"
 """Instability that the simulator did not report: a NaN, an infinity or a huge number in the
 observation or the reward."""
 
-OBSERVATION_LIMIT = 1e10
-"""Beyond this MuJoCo itself calls a state bad, at its next step."""
+SOUND_LIMIT = 1e10
+"""From here on MuJoCo itself calls a state bad, at its next step."""
 
 
 class ManagerEnv:
@@ -84,11 +84,14 @@ class ManagerEnv:
         self.step_seconds = self._state.step_seconds
         self.action_low, self.action_high = self._actions.low, self._actions.high
         self.timings = StepTimings()
-        self.log: Mapping[str, Tensor] = {}
-        self.log_tags = (*self._rewards.log, *self._terminations.log)
+        self.log_tags = (*self._rewards.tags, *self._terminations.tags)
         self._instability = Counter(dict.fromkeys((*worlds.warning_names, NONFINITE), 0))
+        self._log: Mapping[str, Tensor] | None = {}
+        self._episodes_ended = False
         self._fresh = self._observations.make_buffer()
+        self._fresh_columns = self._observations.columns(self._fresh)
         self._outcome = self._make_buffers()
+        self._next_columns = self._observations.columns(self._outcome.next_observation)
         self._started = False
 
     @property
@@ -108,12 +111,20 @@ class ManagerEnv:
         """See `VectorEnv.instability`."""
         return self._instability
 
+    @property
+    def log(self) -> Mapping[str, Tensor]:
+        """See `VectorEnv.log`; computed when it is asked for, and once for each step."""
+        if self._log is None:
+            ended = self._terminations.log() if self._episodes_ended else {}
+            self._log = {**self._rewards.log(), **ended}
+        return self._log
+
     def reset(self) -> Tensor:
         """See `VectorEnv.reset`."""
         self._open()
         self._started = True
-        self._restart(torch.arange(self.num_envs))
-        self._outcome.observation.copy_(self._fresh)
+        self._log = {}
+        self._outcome.observation.copy_(self._restart(torch.arange(self.num_envs)))
         return self._outcome.observation
 
     def step(self, action: Tensor) -> StepOutcome:
@@ -126,6 +137,7 @@ class ManagerEnv:
         validated = perf_counter()
         self._actions.apply(action)
         applied = perf_counter()
+        self._log = None
         self._state.remember()
         divergence = worlds.step(self._substeps)
         stepped = perf_counter()
@@ -166,82 +178,86 @@ class ManagerEnv:
         return self._physics
 
     def _make_buffers(self) -> StepOutcome:
-        def flags() -> Tensor:
-            return torch.zeros(self.num_envs, dtype=torch.bool)
-
         return StepOutcome(
             observation=self._observations.make_buffer(),
             next_observation=self._observations.make_buffer(),
             reward=torch.full((self.num_envs,), torch.nan),
-            terminated=flags(),
-            truncated=flags(),
-            invalid=flags(),
+            terminated=self._terminations.terminated,
+            truncated=self._terminations.truncated,
+            invalid=torch.zeros(self.num_envs, dtype=torch.bool),
         )
 
     def _update(self, divergence: Divergence | None) -> None:
         """Fill the outcome from the worlds as the step left them."""
         outcome = self._outcome
-        self._observations.compute_into(outcome.next_observation)
+        self._observations.compute_into(self._next_columns)
         self._rewards.compute_into(outcome.reward)
-        self._terminations.compute_into(outcome.terminated, outcome.truncated)
-        self._find_invalid(divergence)
-        self._rewards.update_log()
+        self._terminations.compute()
+        sound = _all_sound(outcome.next_observation) and _all_sound(outcome.reward)
+        if divergence is not None or not sound:
+            self._find_invalid(divergence)
+        else:
+            outcome.invalid.zero_()
 
     def _find_invalid(self, divergence: Divergence | None) -> None:
+        """Mark worlds whose step means nothing, and take them out of all else."""
         outcome = self._outcome
-        invalid = outcome.invalid
-        # two reductions find every NaN, infinity and huge number: comparing with NaN is False
-        largest = torch.linalg.vector_norm(outcome.next_observation, ord=torch.inf, dim=1)
-        torch.logical_and(
-            largest < OBSERVATION_LIMIT, torch.isfinite(outcome.reward), out=invalid
-        ).logical_not_()
+        largest = outcome.next_observation.abs().amax(1).maximum(outcome.reward.abs())
+        torch.lt(largest, SOUND_LIMIT, out=outcome.invalid).logical_not_()
+        unreported = outcome.invalid
         if divergence is not None:
             self._instability.update(divergence.counts)
-            invalid.logical_and_(~divergence.worlds)
-        nonfinite = int(invalid.sum())
+            unreported = unreported & ~divergence.worlds
+        self._instability[NONFINITE] += int(unreported.sum())
         if divergence is not None:
-            invalid.logical_or_(divergence.worlds)
-        elif not nonfinite:
-            return
-        self._instability[NONFINITE] += nonfinite
-        self._rewards.void(invalid)
-        self._terminations.void(invalid)
-        outcome.reward.masked_fill_(invalid, 0.0)
-        outcome.terminated.masked_fill_(invalid, value=False)
-        outcome.truncated.masked_fill_(invalid, value=False)
+            outcome.invalid.logical_or_(divergence.worlds)
+        self._rewards.void(outcome.invalid)
+        self._terminations.void(outcome.invalid)
+        outcome.reward.masked_fill_(outcome.invalid, 0.0)
 
     def _reset_done(self) -> None:
         """Start new episodes where one is over, keeping the terminal observations."""
         outcome = self._outcome
         outcome.observation.copy_(outcome.next_observation)
-        self.log = self._rewards.log
-        over = outcome.terminated | outcome.truncated
-        ids = (over | outcome.invalid).nonzero().squeeze(1)
+        over = outcome.terminated | outcome.truncated | outcome.invalid
+        ids = over.nonzero().squeeze(1)
+        self._episodes_ended = False
         if not len(ids):
             return
-        self._restart(ids)
-        outcome.observation[ids] = self._fresh[ids]
-        void = outcome.invalid.nonzero().squeeze(1)
-        outcome.next_observation[void] = self._fresh[void]
-        if over.any():
-            self._terminations.update_log()
-            self.log = {**self._rewards.log, **self._terminations.log}
+        fresh = self._restart(ids)
+        outcome.observation[ids] = fresh
+        void = outcome.invalid[ids]
+        outcome.next_observation[ids[void]] = fresh[void]
+        self._episodes_ended = not void.all()
 
-    def _restart(self, ids: Tensor) -> None:
-        """Reset worlds and compute their observations into `_fresh`.
+    def _restart(self, ids: Tensor) -> Tensor:
+        """Reset worlds (n,) int64 and give their observations, (n, o) float32.
 
         Raises:
             NonFiniteResetError: a reset term gave a state whose observation is not finite.
         """
         self._events.reset(ids)
         self._terminations.restart(ids)
-        self._observations.compute_into(self._fresh)
-        bad = ids[~torch.isfinite(self._fresh[ids]).all(1)]
-        if len(bad):
+        self._observations.compute_into(self._fresh_columns)
+        fresh = self._fresh[ids]
+        if not _all_sound(fresh):
+            bad = int((~(fresh.abs().amax(1) < SOUND_LIMIT)).nonzero()[0])
             raise NonFiniteResetError(
-                f"worlds {bad[:5].tolist()} have an observation that is not finite right after"
-                f" their reset: {self._fresh[bad[0]].tolist()}"
+                f"world {int(ids[bad])} has an observation that is not finite right after its"
+                f" reset: {fresh[bad].tolist()}"
             )
+        return fresh
+
+
+def _all_sound(values: Tensor) -> bool:
+    """No NaN, no infinity, no huge number in a contiguous tensor.
+
+    One product where a comparison would take several calls: the sum of squares is below the
+    squared limit only if every number is below the limit, and it is NaN or infinite as soon
+    as one of them is. A sum that is too large for another reason is looked at again.
+    """
+    flat = values.view(-1)
+    return float(flat.dot(flat)) < SOUND_LIMIT**2
 
 
 def _check(definition: EnvDefinition, request: EnvRequest) -> None:

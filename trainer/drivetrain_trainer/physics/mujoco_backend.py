@@ -82,7 +82,7 @@ class MujocoPhysics:
         only its warning counters tell. They go back to zero with that reset, so a second
         one would look like no change; hence they are cleared once read.
         """
-        self._open_batch().step(substeps)
+        self.world_batch.step(substeps)
         if not self._warnings.any():
             return None
         raised = self._warnings > 0
@@ -95,7 +95,7 @@ class MujocoPhysics:
 
     def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """See `Physics.reset`. Clears the warm start and whatever a world's warnings were."""
-        batch = self._open_batch()
+        batch = self.world_batch
         worlds = ids.numpy().astype(np.int32)
         batch.clear(worlds)
         self.qpos[ids] = qpos
@@ -104,14 +104,22 @@ class MujocoPhysics:
 
     def render_state(self, world: int) -> RenderState:
         """See `Physics.render_state`."""
-        self._open_batch()
-        return RenderState(self._mj_model, self.qpos[world].clone(), self.qvel[world].clone())
+        state = self.world_batch.state
+        return RenderState(
+            self._mj_model, state("qpos")[world].clone(), state("qvel")[world].clone()
+        )
 
     def close(self) -> None:
         """See `Physics.close`. Memory goes once no view of it is left."""
         self._batch = None
 
-    def _open_batch(self) -> WorldBatch:
+    @property
+    def world_batch(self) -> WorldBatch:
+        """The worlds themselves.
+
+        Raises:
+            PhysicsError: closed, or used in another process than the one that made them.
+        """
         if self._batch is None:
             raise PhysicsError("the simulation is closed")
         if os.getpid() != self._pid:

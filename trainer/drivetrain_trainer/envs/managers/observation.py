@@ -47,12 +47,14 @@ class ObservationManager:
         """(N, o) float32, NaN until computed."""
         return torch.full((self._state.num_envs, self.size), torch.nan)
 
-    def compute_into(self, buffer: Tensor) -> None:
-        """Fill (N, o) float32 from the worlds as they are."""
-        start = 0
-        for term, size in zip(self._terms, self._sizes, strict=True):
-            buffer[:, start : start + size] = term.compute(self._state)
-            start += size
+    def columns(self, buffer: Tensor) -> tuple[Tensor, ...]:
+        """Each term's part of (N, o), as views."""
+        return torch.split(buffer, self._sizes, dim=1)
+
+    def compute_into(self, columns: tuple[Tensor, ...]) -> None:
+        """Fill the `columns` of a buffer from the worlds as they are."""
+        for term, part in zip(self._terms, columns, strict=True):
+            part.copy_(term.compute(self._state))
 
     def table(self) -> tuple[ActiveTerm, ...]:
         """The terms and their sizes."""

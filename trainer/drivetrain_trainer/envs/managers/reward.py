@@ -11,8 +11,6 @@ from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from drivetrain_trainer.envs.definition import RewardTerm
     from drivetrain_trainer.envs.state import TermState
 
@@ -42,35 +40,34 @@ class RewardManager:
         self._terms = terms
         self._state = state
         dtype = state.qpos.dtype
-        self._weights = torch.tensor([[term.weight] for term in terms], dtype=dtype)
-        self._values = torch.zeros(len(terms), state.num_envs, dtype=dtype)
-        self._rows = self._values.unbind(0)
-        self._means = torch.zeros(len(terms), dtype=dtype)
-        self.log: Mapping[str, Tensor] = {
-            f"reward/{term.name}": mean
-            for term, mean in zip(terms, self._means.unbind(0), strict=True)
-        }
-        """Means over all envs of the latest step's weighted values, 0-dim."""
+        self._weights = torch.tensor([term.weight for term in terms], dtype=dtype)
+        self._raw = torch.zeros(len(terms), state.num_envs, dtype=dtype)
+        self._rows = self._raw.unbind(0)
+        self._total = torch.zeros(state.num_envs, dtype=dtype)
 
     @property
-    def values(self) -> Tensor:
-        """(terms, N) the latest step's ``weight * raw``."""
-        return self._values
+    def tags(self) -> tuple[str, ...]:
+        """Of `log`."""
+        return tuple(f"reward/{term.name}" for term in self._terms)
 
     def compute_into(self, reward: Tensor) -> None:
         """Fill (N,) float32 with the rewards of the latest step."""
         for term, row in zip(self._terms, self._rows, strict=True):
             row.copy_(term.compute(self._state))
-        self._values.mul_(self._weights)
-        reward.copy_(self._values.sum(0))
+        torch.mv(self._raw.t(), self._weights, out=self._total)
+        reward.copy_(self._total)
+
+    def values(self) -> Tensor:
+        """(terms, N) ``weight * raw`` of the latest step."""
+        return self._raw * self._weights[:, None]
 
     def void(self, worlds: Tensor) -> None:
-        """Leave worlds, (N,) bool, out of the values."""
-        self._values.masked_fill_(worlds, 0.0)
+        """Leave worlds, (N,) bool, out of the log."""
+        self._raw.masked_fill_(worlds, 0.0)
 
-    def update_log(self) -> None:
-        """Take the means of the latest step's values."""
-        torch.mean(self._values, dim=1, out=self._means)
+    def log(self) -> dict[str, Tensor]:
+        """Mean over all envs of each term's ``weight * raw`` in the latest step, 0-dim."""
+        return dict(zip(self.tags, self.values().mean(1).unbind(0), strict=True))
 
     def table(self) -> tuple[ActiveTerm, ...]:
         """The terms and their weights."""

@@ -11,8 +11,6 @@ from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from drivetrain_trainer.envs.definition import TerminationTerm
     from drivetrain_trainer.envs.state import TermState
 
@@ -45,44 +43,45 @@ class TerminationManager:
         self._terms = terms
         self._state = state
         self._episode_length = episode_length
-        self._steps = torch.zeros(state.num_envs, dtype=torch.int64)
-        self._fired = torch.zeros(len(terms) + 1, state.num_envs, dtype=torch.bool)
-        self._counts = torch.zeros(len(terms) + 1)
-        names = (*(term.name for term in terms), TIME_OUT)
-        self.log: Mapping[str, Tensor] = {
-            f"Episode_Termination/{name}": count
-            for name, count in zip(names, self._counts.unbind(0), strict=True)
-        }
-        """Episodes that ended in the latest step, by the terms that fired; 0-dim."""
+        self._names = (*(term.name for term in terms), TIME_OUT)
+        self.steps = torch.zeros(state.num_envs, dtype=torch.int64)
+        """(N,) steps of the running episodes."""
+        self._fired = torch.zeros(len(self._names), state.num_envs, dtype=torch.bool)
+        self._rows = self._fired.unbind(0)
+        self.terminated = torch.zeros(state.num_envs, dtype=torch.bool)
+        """(N,) a term fired in the latest step."""
+        self.truncated = self._rows[-1]
+        """(N,) out of time in the latest step, and not terminated."""
 
     @property
-    def steps(self) -> Tensor:
-        """(N,) int64 steps of the running episodes."""
-        return self._steps
+    def tags(self) -> tuple[str, ...]:
+        """Of `log`."""
+        return tuple(f"Episode_Termination/{name}" for name in self._names)
 
-    def compute_into(self, terminated: Tensor, truncated: Tensor) -> None:
-        """Fill two (N,) bool; an episode that is both terminal and out of time is terminated."""
-        self._steps += 1
-        for term, row in zip(self._terms, self._fired, strict=False):
+    def compute(self) -> None:
+        """Count a step, and fill `terminated` and `truncated`."""
+        self.steps += 1
+        torch.ge(self.steps, self._episode_length, out=self.truncated)
+        if not self._terms:
+            return
+        for term, row in zip(self._terms, self._rows, strict=False):
             row.copy_(term.compute(self._state))
-        torch.any(self._fired[:-1], dim=0, out=terminated)
-        torch.ge(self._steps, self._episode_length, out=truncated)
-        truncated.logical_and_(~terminated)
-        self._fired[-1] = truncated
+        torch.any(self._fired[:-1], dim=0, out=self.terminated)
+        torch.gt(self.truncated, self.terminated, out=self.truncated)
 
     def void(self, worlds: Tensor) -> None:
-        """Leave worlds, (N,) bool, out of the counts."""
+        """Leave worlds, (N,) bool, out of everything."""
         self._fired.masked_fill_(worlds, value=False)
+        self.terminated.masked_fill_(worlds, value=False)
 
     def restart(self, ids: Tensor) -> None:
         """Begin new episodes in worlds (n,) int64."""
-        self._steps[ids] = 0
+        self.steps[ids] = 0
 
-    def update_log(self) -> None:
-        """Count the episodes that ended in the latest step."""
-        self._counts.copy_(self._fired.sum(1))
+    def log(self) -> dict[str, Tensor]:
+        """Episodes that ended in the latest step, by the terms that fired; 0-dim."""
+        return dict(zip(self.tags, self._fired.sum(1).unbind(0), strict=True))
 
     def table(self) -> tuple[ActiveTerm, ...]:
         """The terms, the time limit last."""
-        names = (*(term.name for term in self._terms), TIME_OUT)
-        return tuple(ActiveTerm(ManagerKind.TERMINATION, name) for name in names)
+        return tuple(ActiveTerm(ManagerKind.TERMINATION, name) for name in self._names)
