@@ -248,7 +248,7 @@ class DeviceReplay:
         """See `ReplayRing.state_dict`; a copy on the CPU."""
         self._result(self._order(self._ordered_tick, None))
         return {
-            "rows": self._rows[: self.size].cpu(),
+            "rows": self._rows[: self.size].to("cpu", copy=True),
             "next": self._position.next,
             "capacity": self.capacity,
         }

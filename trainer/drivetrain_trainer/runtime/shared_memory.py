@@ -6,6 +6,7 @@ that maps them, however it ends.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import mmap
@@ -21,6 +22,8 @@ CACHE_LINE: Final = 64
 """Bytes; regions start on one, so that two writers never share one."""
 WORD: Final = 8
 """Bytes of a word: aligned, written and read whole by the processor."""
+_MFD_NOEXEC_SEAL: Final = 0x8
+"""Of <linux/memfd.h>."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -68,7 +71,7 @@ class SharedMemory:
         """
         if nbytes < 1:
             raise ValueError(f"shared memory {label!r}: {nbytes} bytes, at least 1")
-        fd = os.memfd_create(f"drivetrain-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = _memory_file(f"drivetrain-{label}")
         descriptor = Descriptor(fd)
         os.ftruncate(fd, nbytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
@@ -133,3 +136,14 @@ class SharedMemory:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # a received object is built like a new one
+
+
+def _memory_file(name: str) -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        # Hosts may insist (vm.memfd_noexec) that memory files can never be executed.
+        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return os.memfd_create(name, flags)  # before Linux 6.3

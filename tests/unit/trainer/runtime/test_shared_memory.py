@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from pathlib import Path
@@ -37,6 +38,25 @@ def test_the_size_is_sealed(size: int) -> None:
     memory = SharedMemory.create(4096, "sealed")
     with pytest.raises(PermissionError):
         os.ftruncate(memory._descriptor.fileno(), size)
+
+
+def test_the_memory_can_not_be_made_executable() -> None:
+    memory = SharedMemory.create(4096, "data")
+    assert os.fstat(memory._descriptor.fileno()).st_mode & 0o111 == 0
+    with pytest.raises(PermissionError):
+        os.fchmod(memory._descriptor.fileno(), 0o777)
+
+
+def test_an_older_kernel_gives_the_memory_without_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = os.memfd_create
+
+    def older(name: str, flags: int) -> int:
+        if flags & 0x8:
+            raise OSError(errno.EINVAL, "unknown flag")
+        return create(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", older)
+    assert SharedMemory.create(4096, "older").tensor((1,), torch.float32).item() == 0.0
 
 
 def test_memory_of_another_size_is_refused_on_arrival() -> None:

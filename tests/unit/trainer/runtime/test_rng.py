@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivetrain_trainer.runtime.rng import SEED_LIMIT, ManagerRng, UnsupportedSamplingError
+
+
+@pytest.mark.parametrize("seed", [True, 1.0, "1", None, torch.tensor(1)])
+def test_a_seed_is_exactly_an_int(seed: Any) -> None:
+    with pytest.raises(TypeError, match="seed must be an int"):
+        ManagerRng(seed)
+
+
+@pytest.mark.parametrize("seed", [-1, SEED_LIMIT, 2**40])
+def test_a_seed_out_of_range_is_named(seed: int) -> None:
+    with pytest.raises(ValueError, match=rf"seed must be from 0 to 4294967295, got {seed}"):
+        ManagerRng(seed)
+
+
+def test_the_extremes_of_the_seed_range_differ() -> None:
+    streams = {ManagerRng(seed).uniform((1,)).item() for seed in (0, 1, 2**31, SEED_LIMIT - 1)}
+    assert len(streams) == 4
+
+
+@given(st.integers(0, SEED_LIMIT - 1), st.integers(1, 50))
+def test_a_saved_state_goes_on_with_the_same_numbers(seed: int, drawn: int) -> None:
+    rng = ManagerRng(seed)
+    rng.normal((drawn,))
+    state = rng.get_state()
+    assert state.dtype == torch.uint8
+    assert state.is_cpu
+
+    def draw(source: ManagerRng) -> list[torch.Tensor]:
+        return [
+            source.uniform((3,), -2, 5),
+            source.normal((7,), 1.0, 3.0),
+            source.integers((4,), -3, 9),
+            source.permutation(6),
+        ]
+
+    expected = draw(rng)
+    other = ManagerRng((seed + 1) % SEED_LIMIT)
+    other.set_state(state)
+    for value, wanted in zip(draw(other), expected, strict=True):
+        assert torch.equal(value, wanted)
+
+
+def test_a_saved_state_is_a_copy() -> None:
+    rng = ManagerRng(0)
+    state = rng.get_state()
+    before = state.clone()
+    rng.uniform((100,))
+    assert torch.equal(state, before)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        torch.zeros(3, dtype=torch.uint8),
+        torch.zeros(5056),
+        torch.zeros(5056, dtype=torch.uint8),
+    ],
+    ids=["short", "float", "garbage"],
+)
+def test_what_is_no_state_is_refused(state: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="generator state"):
+        ManagerRng(0).set_state(state)
+
+
+def test_samples_have_the_asked_bounds_shape_and_dtype() -> None:
+    rng = ManagerRng(0)
+    uniform = rng.uniform((1000, 3), -2.0, 5.0)
+    assert uniform.shape == (1000, 3)
+    assert uniform.dtype == torch.float64
+    assert -2.0 <= uniform.min() < -1.9
+    assert 4.9 < uniform.max() < 5.0
+    assert rng.uniform((2,), dtype=torch.float32).dtype == torch.float32
+    normal = rng.normal((10_000,), mean=3.0, std=0.5)
+    assert math.isclose(normal.mean().item(), 3.0, abs_tol=0.03)
+    assert math.isclose(normal.std().item(), 0.5, rel_tol=0.05)
+    integers = rng.integers((1000,), -1, 2)
+    assert integers.dtype == torch.int64
+    assert set(integers.tolist()) == {-1, 0, 1}
+    assert sorted(rng.permutation(9).tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda rng: rng.uniform((1,), 1.0, 0.0), "low <= high"),
+        (lambda rng: rng.uniform((1,), math.nan, 0.0), "low <= high"),
+        (lambda rng: rng.uniform((1,), dtype=torch.int64), "floating point"),
+        (lambda rng: rng.normal((1,), std=-1.0), "std >= 0"),
+        (lambda rng: rng.normal((1,), dtype=torch.bool), "floating point"),
+        (lambda rng: rng.integers((1,), 3, 3), "low < high"),
+        (lambda rng: rng.gamma(2.0), "does not sample 'gamma'"),
+    ],
+)
+def test_unsupported_sampling_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(UnsupportedSamplingError, match=message):
+        call(ManagerRng(0))
+
+
+def test_attribute_probes_still_work() -> None:
+    rng = ManagerRng(0)
+    assert not hasattr(rng, "gamma")
+    assert torch.equal(copy.deepcopy(rng).uniform((3,)), rng.uniform((3,)))
