@@ -130,10 +130,11 @@ class Context:
     @property
     def succeeding(self) -> bool:
         """Whether all ranks of the attempt are done, so that its Job is about to be Complete."""
-        return self.job is not None and (
-            self.job.condition(JobConditionType.SUCCESS_CRITERIA_MET, JobConditionType.COMPLETE)
-            is not None
-        )
+        if self.job is None:
+            return False
+        failed = self.job.condition(JobConditionType.FAILURE_TARGET, JobConditionType.FAILED)
+        done = self.job.condition(JobConditionType.SUCCESS_CRITERIA_MET, JobConditionType.COMPLETE)
+        return done is not None and failed is None
 
     def leftovers(self, but: int | None = None) -> bool:
         """Whether a Job or a live pod of any attempt other than `but` is there."""
