@@ -30,13 +30,6 @@ UNBOUNDED_LINES = 10_000
 log = structlog.get_logger(__name__)
 
 
-class _RaisingConsole(Console):
-    """A console whose closed pipe is an error like another, not an exit of the process."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError("the terminal was closed")
-
-
 class LiveTerminal:
     """Redraws the panel at 2 Hz; what is printed meanwhile scrolls above it.
 
@@ -50,7 +43,7 @@ class LiveTerminal:
         self._state = state
         self._stream = stream
         self._glyphs = glyphs_for(stream.encoding, os.environ.get("TERM", ""))
-        self._console = _RaisingConsole(file=stream, force_terminal=True, force_jupyter=False)
+        self._console = Console(file=stream, force_terminal=True, force_jupyter=False)
         self._live = Live(
             console=self._console, auto_refresh=False, vertical_overflow="crop", transient=False
         )

@@ -34,9 +34,11 @@ _ELSEWHERE = frozenset(
         _MEAN_REWARD,
         _EPISODE_LENGTH,
         *timeline.COLLECTOR_CYCLE,
+        *(tag for tag in METRICS if tag.startswith(f"{_FLIGHT}max_")),
     }
 )
-"""Tags with a place of their own although a group's prefix matches them."""
+"""Tags that a group's prefix matches, but that stand elsewhere or, as the greatest numbers in
+flight since the last report, are of use in the backend alone."""
 
 
 @dataclass(frozen=True)

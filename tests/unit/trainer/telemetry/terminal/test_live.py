@@ -89,10 +89,23 @@ def test_the_size_is_asked_for_at_every_redraw(
     live.update(make_record())
     pair.wait_for(lambda text: "own clock" in text)
     pair.resize(80, 60)
-    pair.wait_for(lambda text: "Timing" in text)
+    received = pair.wait_for(lambda text: "Timing" in text)
+    assert "\x1b[2J" in received[: received.index("Timing")]
     live.close()
     text = pair.screen().text
     assert text == expected(state, 80)
+
+
+def test_a_killed_run_leaves_the_cursor_visible(
+    make_terminal_pair: MakePair, facts: SystemFacts
+) -> None:
+    pair = make_terminal_pair(130, 60)
+    live, _ = open_live(pair, facts)
+    live.start()
+    received = pair.wait_for(lambda text: "Drivetrain" in text)
+    last = max(received.rfind("\x1b[?25h"), received.rfind("\x1b[?25l"))
+    assert received[last : last + 6] == "\x1b[?25h"
+    live.close()
 
 
 def test_no_color_is_honoured(
