@@ -28,6 +28,10 @@ LEAST_MARGIN: Final = 32 * MIB
 """Least workspace beside what is counted exactly; a tenth of it where that is more."""
 USABLE_TENTHS: Final = 8
 """Tenths of the available memory that a run may plan for."""
+TORCHRUN_BYTES: Final = 300 * MIB
+"""Resident memory of a pod's torchrun."""
+RANK_BYTES: Final = 750 * MIB
+"""Resident memory of a learner and its collector before their tensors."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,11 @@ def check(budget: MemoryBudget, available_bytes: int, *, ranks: int = 1) -> None
             ),
         )
     )
+
+
+def process_bytes(*, ranks: int, pods: int = 1) -> int:
+    """Memory of the processes themselves, before any tensor."""
+    return pods * TORCHRUN_BYTES + ranks * RANK_BYTES
 
 
 def usable_bytes(available_bytes: int, *, ranks: int = 1) -> int:

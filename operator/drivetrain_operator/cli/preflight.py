@@ -104,13 +104,18 @@ def _memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> Iterator
     sizes = budget.sizes_of(
         spec, observation_dim=task.observation_dim, action_dim=task.action_dim, on_device=False
     )
+    ranks = spec.topology.world_size
+    processes = budget.process_bytes(ranks=ranks, pods=spec.topology.nodes)
+    left = max(0, machine.memory.bytes - processes)
     try:
-        budget.check(
-            budget.memory_budget(sizes), machine.memory.bytes, ranks=spec.topology.world_size
-        )
+        budget.check(budget.memory_budget(sizes), left, ranks=ranks)
     except SpecError as error:
+        note = (
+            f"; available is {machine.memory.bytes // budget.MIB} MiB "
+            f"({machine.memory.source}) less {processes // budget.MIB} MiB for the processes"
+        )
         for found in error.violations:
-            yield Violation(found.path, f"{found.message}; available: {machine.memory.source}")
+            yield Violation(found.path, found.message + note)
 
 
 def _writable(spec: TrainingRunSpec, storage: Path) -> Iterator[Violation]:
