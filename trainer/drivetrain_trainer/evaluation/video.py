@@ -40,6 +40,10 @@ _PACKAGES = {
 }
 
 
+_NOT_LOADED = "'NoneType' object has no attribute"
+"""What the OpenGL binding makes of a library that the loader did not give it."""
+
+
 class VideoError(RuntimeError):
     """No video could be made; the message says what is missing and how to go on."""
 
@@ -124,7 +128,11 @@ def _reason(backend: GlBackend, ended: Drawing) -> str:
     if ended.returncode < 0:
         return f"drawing crashed with {signal.Signals(-ended.returncode).name}"
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"drawing ended with exit code {ended.returncode}"
+    if not lines:
+        return f"drawing ended with exit code {ended.returncode}"
+    if _NOT_LOADED in lines[-1]:
+        return f"the library {library} cannot be loaded"
+    return lines[-1]
 
 
 def _explain(reasons: Mapping[GlBackend, str]) -> str:

@@ -151,6 +151,13 @@ def test_a_library_that_is_there_but_fails_is_quoted() -> None:
 
 
 @pytest.mark.usefixtures("libraries")
+def test_a_library_that_does_not_load_is_named() -> None:
+    unloaded = Drawing(1, "AttributeError: 'NoneType' object has no attribute 'eglQueryString'")
+    with pytest.raises(VideoError, match=r"egl: the library libEGL\.so\.1 cannot be loaded"):
+        draw_with_any(["draw"], 1.0, draw=Draws(egl=unloaded, osmesa=FAILED))
+
+
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
