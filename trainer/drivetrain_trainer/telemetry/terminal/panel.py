@@ -153,7 +153,7 @@ class _Panel:
         self._frame.row(
             [
                 self._metrics(widths[0]),
-                self._diagnostics(widths[1]),
+                self._diagnostics(widths[1], beside_metrics=True),
                 self._rewards(widths[2]),
             ],
             widths,
@@ -183,10 +183,10 @@ class _Panel:
 
     def _stacked(self) -> None:
         (width,) = self._frame.columns(1)
-        halves = self._frame.columns(2)
-        metrics, diagnostics = self._metrics(halves[0]), self._diagnostics(halves[1])
-        if width >= _TWO_METRIC_COLUMNS and diagnostics:
-            self._frame.row([metrics, diagnostics], halves)
+        if width >= _TWO_METRIC_COLUMNS and self._model.diagnostics:
+            halves = self._frame.columns(2)
+            diagnostics = self._diagnostics(halves[1], beside_metrics=True)
+            self._frame.row([self._metrics(halves[0]), diagnostics], halves)
         else:
             self._frame.row([[*self._metrics(width), *self._diagnostics(width)]], [width])
         self._frame.row([self._rewards(width)], [width])
@@ -197,10 +197,12 @@ class _Panel:
     def _metrics(self, width: int) -> list[Line]:
         return sections.metric_block("Metrics", self._model.metrics, width, self._glyphs)
 
-    def _diagnostics(self, width: int) -> list[Line]:
-        if self._detail < Detail.FULL or not self._model.diagnostics:
-            return []
-        return sections.metric_block("Training", self._model.diagnostics, width, self._glyphs)
+    def _diagnostics(self, width: int, *, beside_metrics: bool = False) -> list[Line]:
+        """In a low terminal only as many as cost no height, which is none below metrics."""
+        rows = self._model.diagnostics
+        if self._detail < Detail.FULL:
+            rows = rows[: len(self._model.metrics)] if beside_metrics else ()
+        return sections.metric_block("Training", rows, width, self._glyphs) if rows else []
 
     def _rewards(self, width: int) -> list[Line]:
         with_terms = self._detail is Detail.FULL

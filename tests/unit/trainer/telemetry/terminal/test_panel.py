@@ -155,6 +155,15 @@ def test_a_low_terminal_gets_less_detail_but_the_core(
         assert part in text
 
 
+@pytest.mark.parametrize("width", [80, 130])
+def test_a_low_terminal_keeps_diagnostics_that_cost_no_height(
+    model: PanelModel, width: int
+) -> None:
+    text = "\n".join(draw(model, width, 24))
+    assert "Actor Grad Norm" in text
+    assert "Ingress Dropped Batches" not in text
+
+
 def test_what_does_not_fit_at_all_is_counted(model: PanelModel) -> None:
     lines = draw(model, 80, 10)
     assert len(lines) == 10
