@@ -83,7 +83,8 @@ class TaskSpec:
         found = []
         for item in error.errors(include_url=False):
             if not item["loc"]:  # a rule over several parameters
-                found.append(Violation("task.overrides", item["msg"]))
+                message = item["msg"].removeprefix("Value error, ")
+                found.append(Violation("task.overrides", message))
                 continue
             name = names.get(str(item["loc"][0]), str(item["loc"][0]))
             message = f"must be {allowed(properties.get(name))}; got {show(item['input'])}"

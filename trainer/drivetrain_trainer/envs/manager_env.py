@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from drivetrain_trainer.envs.errors import EnvClosedError, EnvError, NonFiniteResetError
+from drivetrain_trainer.envs.errors import EnvClosedError, EnvError
 from drivetrain_trainer.envs.managers.action import ActionManager
 from drivetrain_trainer.envs.managers.event import EventManager
 from drivetrain_trainer.envs.managers.observation import ObservationManager
 from drivetrain_trainer.envs.managers.reward import RewardManager
 from drivetrain_trainer.envs.managers.termination import TerminationManager
+from drivetrain_trainer.envs.soundness import all_sound, require_sound, sound_rows
 from drivetrain_trainer.envs.state import TermState
 from drivetrain_trainer.envs.vector_env import ActiveTerm, EnvRequest, StepOutcome, StepTimings
 from drivetrain_trainer.physics.factory import make_physics
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 NONFINITE = "nonfinite"
 """Instability that the simulator did not report: a NaN, an infinity or a huge number in the
 observation or the reward."""
-
-SOUND_LIMIT = 1e10
-"""From here on MuJoCo itself calls a state bad, at its next step."""
 
 
 class ManagerEnv:
@@ -193,7 +191,7 @@ class ManagerEnv:
         self._observations.compute_into(self._next_columns)
         self._rewards.compute_into(outcome.reward)
         self._terminations.compute()
-        sound = _all_sound(outcome.next_observation) and _all_sound(outcome.reward)
+        sound = all_sound(outcome.next_observation) and all_sound(outcome.reward)
         if divergence is not None or not sound:
             self._find_invalid(divergence)
         else:
@@ -202,8 +200,8 @@ class ManagerEnv:
     def _find_invalid(self, divergence: Divergence | None) -> None:
         """Mark worlds whose step means nothing, and take them out of all else."""
         outcome = self._outcome
-        largest = outcome.next_observation.abs().amax(1).maximum(outcome.reward.abs())
-        torch.lt(largest, SOUND_LIMIT, out=outcome.invalid).logical_not_()
+        sound = sound_rows(outcome.next_observation) & sound_rows(outcome.reward[:, None])
+        torch.logical_not(sound, out=outcome.invalid)
         unreported = outcome.invalid
         if divergence is not None:
             self._instability.update(divergence.counts)
@@ -234,30 +232,15 @@ class ManagerEnv:
         """Reset worlds (n,) int64 and give their observations, (n, o) float32.
 
         Raises:
-            NonFiniteResetError: a reset term gave a state whose observation is not finite.
+            NonFiniteResetError: the reset terms gave a state, or it an observation, that is
+                not finite.
         """
         self._events.reset(ids)
         self._terminations.restart(ids)
         self._observations.compute_into(self._fresh_columns)
         fresh = self._fresh[ids]
-        if not _all_sound(fresh):
-            bad = int((~(fresh.abs().amax(1) < SOUND_LIMIT)).nonzero()[0])
-            raise NonFiniteResetError(
-                f"world {int(ids[bad])} has an observation that is not finite right after its"
-                f" reset: {fresh[bad].tolist()}"
-            )
+        require_sound(ids, fresh, "observations")
         return fresh
-
-
-def _all_sound(values: Tensor) -> bool:
-    """No NaN, no infinity, no huge number in a contiguous tensor.
-
-    One product where a comparison would take several calls: the sum of squares is below the
-    squared limit only if every number is below the limit, and it is NaN or infinite as soon
-    as one of them is. A sum that is too large for another reason is looked at again.
-    """
-    flat = values.view(-1)
-    return float(flat.dot(flat)) < SOUND_LIMIT**2
 
 
 def _check(definition: EnvDefinition, request: EnvRequest) -> None:

@@ -97,10 +97,19 @@ def output_shape(model: mujoco.MjModel, name: str) -> tuple[tuple[int, ...], tor
     return array.shape, dtype
 
 
+def check_counts(num_worlds: int, num_threads: int) -> None:
+    """Refuse counts below 1, which MuJoCo takes for all processors or dies of."""
+    if num_worlds < 1 or num_threads < 1:
+        raise PhysicsError(
+            f"a batch needs at least a world and a thread, got {num_worlds} and {num_threads}"
+        )
+
+
 class PooledBatch:
     """Worlds as state rows that a few MjData serve: the fastest, and 4 to 10 KB a world."""
 
     def __init__(self, model: mujoco.MjModel, num_worlds: int, num_threads: int) -> None:
+        check_counts(num_worlds, num_threads)
         self._model = model
         self._num_worlds = num_worlds
         with _physics_errors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivetrain_trainer.envs.definition import ResetDraft, ResetTerm
+from drivetrain_trainer.envs.soundness import require_sound
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ class EventManager:
         self._rng = rng
 
     def reset(self, ids: Tensor) -> None:
-        """Put worlds (n,) int64, ascending, into fresh states."""
+        """Put worlds (n,) int64, ascending, into fresh states.
+
+        Raises:
+            NonFiniteResetError: the terms gave a state that the simulator would not take, and
+                would replace by the reference state in silence.
+        """
         model = self._physics.model
         draft = ResetDraft(
             model,
@@ -32,6 +38,8 @@ class EventManager:
         )
         for term in self._terms:
             term.apply(draft, self._rng)
+        require_sound(ids, draft.qpos, "positions")
+        require_sound(ids, draft.qvel, "velocities")
         self._physics.reset(ids, draft.qpos, draft.qvel)
 
     def table(self) -> tuple[ActiveTerm, ...]:
