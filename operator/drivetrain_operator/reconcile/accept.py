@@ -26,6 +26,7 @@ def accept(context: Context) -> Transition:
     violations = refusals(context.observed.run)
     if not violations:
         valid = condition(context, ConditionType.ACCEPTED, Reason.VALID, holds=True)
+        valid = valid.with_status(ranks=context.spec.topology.world_size)
         return Transition(valid.status)
     words = "; ".join(str(violation) for violation in violations)
     refused = condition(context, ConditionType.ACCEPTED, Reason.INVALID_SPEC, words, holds=False)

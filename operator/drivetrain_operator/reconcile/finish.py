@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from drivetrain_api.exit_codes import ExitCode
@@ -42,7 +41,7 @@ def _target_reached(context: Context) -> bool:
         return False
     early = progress.target_env_steps is None or progress.env_steps < progress.target_env_steps
     reached = summary.evaluated_return
-    return early and reached is not None and Decimal(reached) >= Decimal(spec.evaluator.target)
+    return early and reached is not None and float(reached) >= spec.evaluator.target
 
 
 def fail_for_good(context: Context) -> Transition | None:
