@@ -43,7 +43,7 @@ SPEC_LIMIT: Final = 1 << 20
 MIB: Final = 1 << 20
 TORCHRUN_BYTES: Final = 300 * MIB
 """Resident memory of torchrun itself."""
-RANK_BYTES: Final = 600 * MIB
+RANK_BYTES: Final = 750 * MIB
 """Resident memory of a learner and its collector before their tensors."""
 NCCL_SHARED_BYTES: Final = 64 * MIB
 """What NCCL's transport between the ranks of a pod takes of /dev/shm, for each rank."""

@@ -126,7 +126,7 @@ class TestMemory:
         ]
         assert "100000000 needs too much memory" in message
         assert "at most" in message
-        assert "available is 4096.0 MiB (tests) less 900 MiB for the processes" in message
+        assert "available is 4096.0 MiB (tests) less 1050 MiB for the processes" in message
 
     def test_more_ranks_need_more(self, tmp_path: Path) -> None:
         machine = replace(ROOMY, available_bytes=int(1.2 * GIB))
