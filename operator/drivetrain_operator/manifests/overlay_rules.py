@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from drivetrain_api.errors import Violation
+from drivetrain_api.explain import show
 from drivetrain_operator.manifests.names import TRAINER_CONTAINER
 from drivetrain_operator.manifests.overlay import LIST_KEYS
 from drivetrain_operator.manifests.pod import SPEC_MOUNT, STORAGE_MOUNT
@@ -109,12 +110,12 @@ def _keyed(
     parent: Mapping[str, Any], name: str, path: str
 ) -> Iterator[tuple[str, Mapping[str, Any] | Violation]]:
     """Items of a list that merges by key, each with its path, or what is wrong with it."""
-    found = parent.get(name)
-    if found is None:
+    if name not in parent:
         return
+    found = parent[name]
     path = f"{path}.{name}"
     if not isinstance(found, list):
-        yield path, Violation(path, f"must be a list; got a {type(found).__name__}")
+        yield path, Violation(path, f"must be a list; got {show(found)}")
         return
     for index, item in enumerate(found):
         place = f"{path}[{index}]"
@@ -123,13 +124,15 @@ def _keyed(
 
 def _item(item: object, path: str, keys: tuple[str, ...]) -> Mapping[str, Any] | Violation:
     if not isinstance(item, Mapping):
-        return Violation(path, f"must be a mapping; got a {type(item).__name__}")
+        return Violation(path, f"must be a mapping; got {show(item)}")
     for key in keys:
         value = item.get(key)
         if value is None and key in _OPTIONAL_KEYS:
             continue
         if not isinstance(value, str) or not value:
-            return Violation(f"{path}.{key}", "must be text: items merge by it")
+            return Violation(
+                f"{path}.{key}", f"must be text, as items merge by it; got {show(value)}"
+            )
     return item
 
 
@@ -151,8 +154,9 @@ def _object(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _odd(parent: Mapping[str, Any], key: str) -> bool:
-    return not isinstance(parent.get(key), Mapping | None)
+    """Whether a key is there without a mapping; null would take away what is ours, too."""
+    return key in parent and not isinstance(parent[key], Mapping)
 
 
 def _not_an_object(parent: Mapping[str, Any], key: str, path: str) -> Violation:
-    return Violation(f"{path}.{key}", f"must be a mapping; got a {type(parent[key]).__name__}")
+    return Violation(f"{path}.{key}", f"must be a mapping; got {show(parent[key])}")
