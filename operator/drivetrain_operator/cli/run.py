@@ -21,9 +21,15 @@ from drivetrain_api.status import Phase
 from drivetrain_operator.cli import preflight
 from drivetrain_operator.cli.making import Request, Wanted, make
 from drivetrain_operator.cli.refusal import Refusal
-from drivetrain_operator.cli.terminal import INTERRUPTED, Interrupts, TerminalReporter, say
-from drivetrain_operator.local.backend import LocalBackend
-from drivetrain_operator.local.executor import LocalExecutor, utc_now
+from drivetrain_operator.cli.terminal import (
+    INTERRUPTED,
+    Interrupts,
+    TerminalReporter,
+    say,
+    show_cursor,
+)
+from drivetrain_operator.local.backend import LeftoverError, LocalBackend
+from drivetrain_operator.local.executor import LocalExecutor, RunLostError, utc_now
 from drivetrain_operator.local.lock import RunLockedError
 from drivetrain_operator.local.node import LocalNode, Place
 from drivetrain_operator.local.settings import ENV_LAUNCHER, LAUNCHER, LocalSettings
@@ -145,7 +151,12 @@ def _drive(
         Interrupts(executor).install()
         return await executor.drive()
 
-    return asyncio.run(interruptible())
+    try:
+        return asyncio.run(interruptible())
+    except (LeftoverError, RunLostError) as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        show_cursor()
 
 
 def _panel() -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -34,6 +35,13 @@ def say(
     """A line on standard error; one that nobody can read any more is no reason to stop."""
     with contextlib.suppress(OSError):
         click.secho(text, err=True, fg=fg, bold=bold, dim=dim)
+
+
+def show_cursor() -> None:
+    """Give the cursor back that a panel took: one that was killed could not."""
+    if sys.stdout.isatty():
+        with contextlib.suppress(OSError):
+            click.echo("\x1b[?25h", nl=False)
 
 
 class TerminalReporter:

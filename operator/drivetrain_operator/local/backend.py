@@ -39,6 +39,10 @@ _LOST: Final = ("ExecutorLost", "the executor that ran this pod ended before it"
 _PROGRESS_BYTES: Final = 1 << 16
 
 
+class LeftoverError(RuntimeError):
+    """Processes of an earlier executor that nothing ends."""
+
+
 class LocalBackend:
     """Applies actions and moves Jobs and pods along; every change is on disk when it returns."""
 
@@ -64,10 +68,10 @@ class LocalBackend:
         Its pods count as disrupted: their processes are dead, by no fault of their own.
 
         Raises:
-            RuntimeError: a process of theirs cannot be killed.
+            LeftoverError: a process of theirs cannot be killed.
         """
         if not self._node.kill_leftovers():
-            raise RuntimeError(f"processes of run {self._run!r} withstand SIGKILL")
+            raise LeftoverError(f"processes of run {self._run!r} withstand SIGKILL")
         lost = [pod for pod in self.pods() if not pods_.is_terminal(pod)]
         for pod in lost:
             self._put(
@@ -195,9 +199,11 @@ class LocalBackend:
 
     def kill(self) -> None:
         """SIGKILL to every pod: the second Ctrl-C."""
-        for pod in self.pods():
-            if not pods_.is_terminal(pod):
-                self._begin_deletion(pod, 0)
+        living = [pod for pod in self.pods() if not pods_.is_terminal(pod)]
+        for pod in living:
+            self._node.stop(pod, 0)  # before anything is written: the disk may be full
+        for pod in living:
+            self._begin_deletion(pod, 0)
 
     def jobs(self) -> tuple[Object, ...]:
         """The Jobs."""

@@ -61,6 +61,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class RunLostError(RuntimeError):
+    """The stored run is gone, or can no longer be read, while it is driven."""
+
+
 class LocalExecutor:
     """Drives one run; whoever makes it holds the run's lock.
 
@@ -82,14 +86,15 @@ class LocalExecutor:
         self._reporter = reporter
         self._queue: KeyedQueue[str] = KeyedQueue(first_delay=1.0, max_delay=30.0)
         self._watched: frozenset[int] = frozenset()
+        self._suspend_by: str | None = None
         self._told = {p["metadata"]["uid"] for p in backend.pods() if pods_.is_terminal(p)}
 
     async def drive(self) -> TrainingRun:
         """Reconcile until the run is over or suspended and nothing of it runs; the run then.
 
         Raises:
-            RuntimeError: leftovers of an earlier executor cannot be killed.
-            ValueError: the stored run cannot be read any more.
+            LeftoverError: processes of an earlier executor cannot be killed.
+            RunLostError: the store was tampered with.
         """
         self._backend.recover()
         self._queue.add(self._name)
@@ -108,7 +113,7 @@ class LocalExecutor:
 
     def suspend(self, by: str) -> None:
         """Have the run checkpoint and stop, because `by` asked for it."""
-        self._store.suspend(self._name, by=by)
+        self._suspend_by = by
         self._queue.add(self._name)
 
     def kill(self) -> None:
@@ -134,6 +139,9 @@ class LocalExecutor:
         self._backend.tick()
         self._tell_of_pods()
         run = self._run()
+        if self._suspend_by is not None:
+            run = self._store.suspend(self._name, by=self._suspend_by)
+            self._suspend_by = None
         now = utc_now()
         seen = self._backend.version
         decision = reconcile(self._observed(run), now)
@@ -153,9 +161,12 @@ class LocalExecutor:
         return decision.status.phase in _STOPPED and not self._backend.live()
 
     def _run(self) -> TrainingRun:
-        run = self._store.get(self._name)
+        try:
+            run = self._store.get(self._name)
+        except ValueError as error:
+            raise RunLostError(str(error)) from error
         if run is None:
-            raise ValueError(f"run {self._name!r} was removed while it was driven")
+            raise RunLostError(f"run {self._name!r} was removed while it was driven")
         return run
 
     def _observed(self, run: TrainingRun) -> Observed:

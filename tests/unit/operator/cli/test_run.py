@@ -170,7 +170,7 @@ def test_pod_0_draws_on_a_terminal(start: Start, folder: Path) -> None:
         _, err = process.communicate(timeout=20)
     drawn = os.read(ours, 65536).decode()
     os.close(ours)
-    assert drawn.startswith("to standard output\r\n")
+    assert drawn.startswith("to standard output\r\n\x1b[?25h")
     assert "phase: Complete" in drawn
     assert b"to standard output" not in err
 
@@ -234,6 +234,17 @@ def test_a_manifests_refusal_names_its_line(call: Call, manifest: Callable[..., 
         "error: command line: algo.gamma: must be a finite number from 0 to 1; got 7",
         f"error: {path}:14: training.iterationz: unknown key; did you mean training.iterations?",
     ]
+
+
+def test_a_store_that_vanishes_ends_the_run(start: Start) -> None:
+    command = start("brood+hang")
+    command.until_ready()
+    command.store.remove(NAME)
+    command.signal(signal.SIGINT)
+    code, _, err = command.ended()
+    assert code == 1
+    assert f"Error: run '{NAME}' was removed while it was driven" in err
+    assert "Traceback" not in err
 
 
 def test_a_launcher_that_is_missing_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
