@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 SPEC_LIMIT: Final = 1 << 20
 """Bytes of a run.json; a ConfigMap holds no more."""
 MIB: Final = 1 << 20
-TORCHRUN_BYTES: Final = 300 * MIB
-"""Resident memory of torchrun itself."""
-RANK_BYTES: Final = 750 * MIB
-"""Resident memory of a learner and its collector before their tensors."""
 NCCL_SHARED_BYTES: Final = 64 * MIB
 """What NCCL's transport between the ranks of a pod takes of /dev/shm, for each rank."""
 
@@ -168,7 +164,7 @@ def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> No
     if _on_device(spec, machine):
         return
     ranks = spec.topology.ranks_per_node
-    processes = TORCHRUN_BYTES + ranks * RANK_BYTES
+    processes = budget.process_bytes(ranks=ranks)
     sizes = budget.sizes_of(
         spec,
         observation_dim=task.observation_dim,
