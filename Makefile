@@ -47,7 +47,7 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev ## Side-by-side measurements into build/bench (NAME=... picks one)
 	$(BIN)/python -m tests.bench $(NAME)

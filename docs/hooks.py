@@ -6,7 +6,6 @@ Nothing generated is committed, so that no page can drift from the code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,10 +19,18 @@ from drivetrain_api.schema import Schema, inlined_schema, without_null
 from drivetrain_api.tasks import load_task, registered_tasks
 from drivetrain_api.training import TaskConfig
 from drivetrain_api.trainingrun import TrainingRun
-from drivetrain_operator.cli.main import main as command_line
+from drivetrain_operator.cli.main import cli as command_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mkdocs.config.defaults import MkDocsConfig
+
+
+_ABOUT_KEYS = (
+    "Generated from the models. Keys are written as in a manifest; on the command line, in "
+    "`run_config.json` and in presets they are snake_case (`algo.num_envs`).\n"
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -58,8 +65,7 @@ def _trainingrun() -> str:
     schema = inlined_schema(TrainingRun, by_alias=True)
     parts = [
         "# TrainingRun\n",
-        "Generated from the models. Keys are written as in a manifest; on the command line, in"
-        " `run_config.json` and in presets they are snake_case (`algo.num_envs`).\n",
+        _ABOUT_KEYS,
     ]
     for section in ("spec", "status"):
         parts.append(f"## {section}\n")
@@ -83,7 +89,7 @@ def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str, str]]:
             yield f"**`{path}`**", "list" if nested is items else "", "", description
             yield from _rows(nested, f"{path}[]" if nested is items else path)
         else:
-            yield f"`{path}`", allowed(value), _default(raw), description
+            yield f"`{path}`", allowed(value).replace("[", "\\["), _default(raw), description
 
 
 def _default(schema: Schema) -> str:
@@ -140,8 +146,7 @@ def _exit_codes() -> str:
         ExitCode.DONE: "Training reached its end; the artifacts are written.",
         ExitCode.FAILED: "Anything else. Retried, and counted.",
         ExitCode.REFUSED: "Configuration or preflight refused the run. Never retried.",
-        ExitCode.BROKEN: "Training failed for good: a broken contract, or non-finite beyond"
-        " recovery. Never retried.",
+        ExitCode.BROKEN: "Training failed for good (not finite beyond recovery). Never retried.",
         ExitCode.CHECKPOINTED: "Stopped by SIGTERM after a checkpoint.",
     }
     rows = ((f"`{code.value}`", code.name, meanings[code]) for code in ExitCode)

@@ -14,10 +14,10 @@ from drivetrain_trainer.envs.definition import (
     TerminationTerm,
 )
 from drivetrain_trainer.envs.manager_env import ManagerEnv
+from drivetrain_trainer.envs.rng import ManagerRng
 from drivetrain_trainer.envs.state import TermState
 from drivetrain_trainer.envs.terms import observations, resets, rewards
 from drivetrain_trainer.envs.vector_env import EnvRequest
-from drivetrain_trainer.runtime.rng import ManagerRng
 from point_reach import PointReachParameters
 
 REACHED = 0.05

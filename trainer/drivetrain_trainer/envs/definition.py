@@ -14,8 +14,8 @@ from drivetrain_trainer.envs.state import TermState
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from drivetrain_trainer.envs.rng import ManagerRng
     from drivetrain_trainer.physics.port import ModelFacts
-    from drivetrain_trainer.runtime.rng import ManagerRng
 
 Quantity = Callable[[TermState], Tensor]
 """Something about each world, (N,) or (N, k); written once, for any device and dtype."""

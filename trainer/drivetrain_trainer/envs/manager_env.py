@@ -15,12 +15,12 @@ from drivetrain_trainer.envs.managers.event import EventManager
 from drivetrain_trainer.envs.managers.observation import ObservationManager
 from drivetrain_trainer.envs.managers.reward import RewardManager
 from drivetrain_trainer.envs.managers.termination import TerminationManager
+from drivetrain_trainer.envs.rng import ManagerRng
 from drivetrain_trainer.envs.soundness import all_sound, require_sound, sound_rows
 from drivetrain_trainer.envs.state import TermState
 from drivetrain_trainer.envs.vector_env import ActiveTerm, EnvRequest, StepOutcome, StepTimings
 from drivetrain_trainer.physics.factory import make_physics
 from drivetrain_trainer.physics.port import Divergence, Physics, RenderState, SimulationSetup
-from drivetrain_trainer.runtime.rng import ManagerRng
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

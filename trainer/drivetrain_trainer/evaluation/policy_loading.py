@@ -16,6 +16,7 @@ from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint import load_part
 from drivetrain_trainer.evidence.checkpoint_catalog import Preference, resolve_checkpoint
 from drivetrain_trainer.evidence.checkpoint_manifest import (
+    LEARNER_PART,
     Checkpoint,
     CheckpointError,
     CheckpointSubject,
@@ -23,7 +24,6 @@ from drivetrain_trainer.evidence.checkpoint_manifest import (
 )
 from drivetrain_trainer.evidence.run_directory import RUN_CONFIG
 from drivetrain_trainer.physics.port import PhysicsError
-from drivetrain_trainer.training.checkpointing import LEARNER_PART
 
 if TYPE_CHECKING:
     from pathlib import Path

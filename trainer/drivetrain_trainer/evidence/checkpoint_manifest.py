@@ -32,6 +32,14 @@ FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 MANIFEST_LIMIT: Final = 1 << 20
 
+LEARNER_PART: Final = "learner"
+"""Part that rank 0 writes: parameters are the same on every rank."""
+
+
+def rank_part(rank: int) -> str:
+    """Part that a rank writes: its environments' generators, its replay where asked."""
+    return f"rank{rank}"
+
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be used; names the folder or file, and why."""

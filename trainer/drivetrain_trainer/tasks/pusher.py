@@ -19,8 +19,8 @@ from drivetrain_trainer.envs.terms import observations, resets, rewards
 from drivetrain_trainer.tasks.assets import gymnasium_model
 
 if TYPE_CHECKING:
+    from drivetrain_trainer.envs.rng import ManagerRng
     from drivetrain_trainer.envs.vector_env import EnvRequest
-    from drivetrain_trainer.runtime.rng import ManagerRng
     from drivetrain_trainer.tasks.parameters import PusherParameters
 
 _JOINTS = 7

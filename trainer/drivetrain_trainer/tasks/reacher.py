@@ -19,9 +19,9 @@ from drivetrain_trainer.envs.terms import observations, resets, rewards
 from drivetrain_trainer.tasks.assets import gymnasium_model
 
 if TYPE_CHECKING:
+    from drivetrain_trainer.envs.rng import ManagerRng
     from drivetrain_trainer.envs.state import TermState
     from drivetrain_trainer.envs.vector_env import EnvRequest
-    from drivetrain_trainer.runtime.rng import ManagerRng
     from drivetrain_trainer.tasks.parameters import ReacherParameters
 
 _JOINTS = 2

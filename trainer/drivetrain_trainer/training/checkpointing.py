@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from drivetrain_trainer.evidence.checkpoint import load_part
+from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, rank_part
 from drivetrain_trainer.training.schedule import Cursor, Every
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from drivetrain_trainer.training.ranks import Ranks
 
 log = structlog.get_logger(__name__)
-
-LEARNER_PART: Final = "learner"
-"""Written by rank 0: parameters are the same on every rank."""
-
-
-def rank_part(rank: int) -> str:
-    """Part that a rank writes: its environments' generators, its replay where asked."""
-    return f"rank{rank}"
 
 
 @dataclass(frozen=True)

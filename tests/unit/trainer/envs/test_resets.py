@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from drivetrain_trainer.envs.errors import EnvError
+from drivetrain_trainer.envs.rng import ManagerRng
 from drivetrain_trainer.envs.terms.resets import sample_until
-from drivetrain_trainer.runtime.rng import ManagerRng
 
 
 def test_only_refused_rows_are_redrawn() -> None:

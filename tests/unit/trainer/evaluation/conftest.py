@@ -20,10 +20,9 @@ from drivetrain_api.tasks import TaskParameters, TaskSpec, load_task
 from drivetrain_trainer.algorithms.sac.agent import SacAgent
 from drivetrain_trainer.envs.vector_env import EnvRequest, StepOutcome, StepTimings
 from drivetrain_trainer.evidence.checkpoint import CheckpointStore
-from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
+from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, CheckpointSubject
 from drivetrain_trainer.evidence.run_config import write_run_config
 from drivetrain_trainer.evidence.run_directory import RunDirectory
-from drivetrain_trainer.training.checkpointing import LEARNER_PART
 
 MODULE = "scripted_environment"
 

@@ -17,7 +17,7 @@ from drivetrain_api.artifacts.outcome import RunStatus
 from drivetrain_api.artifacts.run_config import RunConfig
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.evidence.checkpoint import load_part
-from drivetrain_trainer.training.checkpointing import LEARNER_PART, rank_part
+from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, rank_part
 
 SHM = Path("/dev/shm")
 

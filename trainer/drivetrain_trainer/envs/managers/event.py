@@ -11,8 +11,8 @@ from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from drivetrain_trainer.envs.rng import ManagerRng
     from drivetrain_trainer.physics.port import Physics
-    from drivetrain_trainer.runtime.rng import ManagerRng
 
 
 class EventManager:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivetrain_trainer.envs.definition import ResetDraft
-    from drivetrain_trainer.runtime.rng import ManagerRng
+    from drivetrain_trainer.envs.rng import ManagerRng
 
 _ROUNDS = 10_000
 

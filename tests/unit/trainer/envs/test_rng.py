@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain_trainer.runtime.rng import SEED_LIMIT, ManagerRng, UnsupportedSamplingError
+from drivetrain_trainer.envs.rng import SEED_LIMIT, ManagerRng, UnsupportedSamplingError
 
 
 @pytest.mark.parametrize("seed", [True, 1.0, "1", None, torch.tensor(1)])
