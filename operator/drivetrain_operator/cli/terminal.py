@@ -49,10 +49,12 @@ class TerminalReporter:
 
     def event(self, event: EventRecord) -> None:
         """Print an Event, the routine ones left out."""
+        told = event.reason in event.message
+        text = event.message if told else f"{event.reason}: {event.message}"
         if event.type is EventType.WARNING:
-            say(f"{event.reason}: {event.message}", fg="yellow")
+            say(text, fg="yellow")
         elif event.reason not in _QUIET:
-            say(f"{event.reason}: {event.message}", dim=True)
+            say(text, dim=True)
 
     def pod_failed(self, failure: PodFailure) -> None:
         """Print the end of a failed pod's log."""

@@ -199,9 +199,10 @@ class LocalNode:
                 continue
             if running.exit_code is None:
                 continue
+            ended = self._ended(pods[uid], running, running.exit_code, now)
             running.process.close()
             del self._running[uid]
-            yield self._ended(pods[uid], running, running.exit_code, now)
+            yield ended
 
     def _ended(self, pod: Object, running: _Running, exit_code: int, now: datetime) -> Object:
         kills = self._memory.oom_kills() - running.oom_kills_before
@@ -212,7 +213,14 @@ class LocalNode:
         elif not message and exit_code == SIGNAL_BASE + signal.SIGBUS:
             message = f"bus error: {free_shared_memory()} bytes of /dev/shm are free"
         reason = "OOMKilled" if out_of_memory else "Error" if exit_code else "Completed"
-        return pods_.ended(pod, exit_code=exit_code, reason=reason, message=message, now=now)
+        return pods_.ended(
+            pod,
+            exit_code=exit_code,
+            signal=running.process.ended_by,
+            reason=reason,
+            message=message,
+            now=now,
+        )
 
     def descriptors(self) -> frozenset[int]:
         """Descriptors that become readable when a pod's process ends."""

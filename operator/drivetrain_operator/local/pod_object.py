@@ -95,6 +95,7 @@ def ended(
     reason: str,
     message: str,
     now: datetime,
+    signal: int | None = None,
     disruption: tuple[str, str] | None = None,
 ) -> Object:
     """The pod with its container terminated, for good.
@@ -105,9 +106,19 @@ def ended(
         reason: Completed, Error, OOMKilled or StartError.
         message: Content of the termination message file.
         now: When.
+        signal: Number of the signal that ended it.
         disruption: Reason and message of a DisruptionTarget condition.
     """
     running = _state(pod).get("running", {})
+    ending: Object = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "message": message,
+        "startedAt": running.get("startedAt", timestamp(now)),
+        "finishedAt": timestamp(now),
+    }
+    if signal is not None:
+        ending["signal"] = signal
     conditions = [_condition("PodScheduled", now)]
     if disruption is not None:
         conditions.append(_condition("DisruptionTarget", now, *disruption))
@@ -115,15 +126,7 @@ def ended(
         pod,
         now,
         phase=PodPhase.SUCCEEDED if exit_code == 0 else PodPhase.FAILED,
-        state={
-            "terminated": {
-                "exitCode": exit_code,
-                "reason": reason,
-                "message": message,
-                "startedAt": running.get("startedAt", timestamp(now)),
-                "finishedAt": timestamp(now),
-            }
-        },
+        state={"terminated": ending},
         conditions=conditions,
     )
 

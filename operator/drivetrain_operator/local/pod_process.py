@@ -76,6 +76,12 @@ class PodProcess:
         code = self._process.poll()
         return code if code is None or code >= 0 else SIGNAL_BASE - code
 
+    @property
+    def ended_by(self) -> int | None:
+        """Number of the signal that ended it; None where it exited, or runs."""
+        code = self._process.returncode
+        return -code if code is not None and code < 0 else None
+
     def send(self, number: signal.Signals) -> None:
         """Signal the process alone, as a pod's PID 1 gets SIGTERM."""
         with contextlib.suppress(ProcessLookupError):

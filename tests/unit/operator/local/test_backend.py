@@ -64,6 +64,7 @@ def test_failures_fail_the_job_as_its_policy_says(
     ended = cluster.ended()
     assert (ended["exitCode"], ended["reason"]) == (code, "Error")
     assert cluster.conditions() == {"FailureTarget": reason, "Failed": reason}
+    assert ended.get("signal") == (code - 128 if code > 128 else None)
     failed = [c for c in cluster.job()["status"]["conditions"] if c["type"] == "Failed"]
     assert words in failed[0]["message"]
     assert cluster.job()["status"]["failed"] == 1
