@@ -140,7 +140,7 @@ class TaskConfig(ApiModel):
     overrides: dict[ShortText, AnyInt | Finite | Flag | Text] = Field(
         default_factory=dict, max_length=64
     )
-    """Keyword arguments of the task's factory."""
+    """Parameters of the task to set, by name; others keep the task's defaults."""
 
 
 class Simulator(StrEnum):
