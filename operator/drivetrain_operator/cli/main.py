@@ -99,6 +99,7 @@ _state_option = click.option(
     default=STATE_DIRECTORY,
     show_default=True,
     envvar="DRIVETRAIN_STATE_DIR",
+    show_envvar=True,
     type=click.Path(file_okay=False),
     help="Where runs, their status and their logs are kept.",
 )
@@ -140,7 +141,8 @@ def run(
 
     Ctrl-C stops it at a checkpoint, and the same command goes on from there; a second Ctrl-C
     kills it. Exits with 0 when the run is complete, 1 when it failed, 2 when it is refused
-    and 130 when it was stopped.
+    and 130 when it was stopped. The variable DRIVETRAIN_LAUNCHER takes the place of the pods'
+    command, to wrap it in a profiler for instance.
     """
     _need_one_source(ctx, file, parts)
     from drivetrain_operator.cli import run as running  # noqa: PLC0415 - keeps --help fast

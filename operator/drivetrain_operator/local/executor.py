@@ -198,14 +198,14 @@ class LocalExecutor:
                 self._queue.add(self._name)
 
     def _tell_of_pods(self) -> None:
-        """Tell of pods that failed by themselves: nobody had asked them to end."""
+        """Tell of pods that failed by themselves: those that were deleted are gone by now."""
         for pod in self._backend.pods():
             state = pods_.terminated(pod)
             uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
             if state is None or uid in self._told:
                 continue
             self._told.add(uid)
-            if state["exitCode"] != 0 and not pods_.is_deleting(pod):
+            if state["exitCode"] != 0:
                 log = self._place.log(name, "stderr")
                 tail = read_tail(log, LOG_BYTES)
                 self._reporter.pod_failed(

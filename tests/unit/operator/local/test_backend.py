@@ -150,7 +150,11 @@ def test_a_queue_admits_at_once(cluster: Cluster, make_run: MakeRun) -> None:
     assert cluster.ended()["exitCode"] == 0
 
 
-def test_the_pod_sees_local_folders(cluster: Cluster, make_run: MakeRun) -> None:
+def test_the_pod_sees_local_folders(
+    cluster: Cluster, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PET_RDZV_ENDPOINT", "somebody else's")
+    monkeypatch.setenv("MUJOCO_GL", "egl")
     overlay = {
         "spec": {
             "containers": [
@@ -178,6 +182,8 @@ def test_the_pod_sees_local_folders(cluster: Cluster, make_run: MakeRun) -> None
     assert environment["DRIVETRAIN_STORAGE"] == str(cluster.storage)
     assert environment["WHERE"] == f"a:{cluster.storage}/x:/etc/drivetrained"
     assert environment["BOTH"] == "cheetah-a1-1 $(WHO) $(NOBODY)"
+    assert "PET_RDZV_ENDPOINT" not in environment
+    assert environment["MUJOCO_GL"] == "egl"
     assert environment["HOME"] == os.environ["HOME"]
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert environment["DRIVETRAIN_SCRATCH"] != found[0]["environment"]["DRIVETRAIN_SCRATCH"]
