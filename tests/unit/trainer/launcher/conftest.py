@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -147,9 +148,8 @@ class Pod:
 def pod(tmp_path: Path) -> Iterator[Pod]:
     made = Pod(tmp_path)
     yield made
+    for pid in made.processes():  # first: they hold the pipes that are read to their end
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     if made.process is not None:
-        if made.process.poll() is None:
-            made.process.kill()
-        made.process.communicate()
-    for pid in made.processes():
-        os.kill(pid, signal.SIGKILL)
+        made.process.communicate(timeout=PATIENCE)
