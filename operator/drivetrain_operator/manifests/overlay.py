@@ -33,11 +33,24 @@ def overlaid(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, A
             merged.pop(key, None)
         elif isinstance(value, Mapping):
             merged[key] = overlaid(below if isinstance(below, Mapping) else {}, value)
-        elif key in LIST_KEYS and isinstance(below, list):
-            merged[key] = _merged_list(key, below, value)
+        elif _has_keys(key, value) and _has_keys(key, below or []):
+            merged[key] = _merged_list(key, below or [], value)
         else:
             merged[key] = copy.deepcopy(value)
     return merged
+
+
+def _has_keys(name: str, value: object) -> bool:
+    """Whether a list merges by key: anywhere else its name may mean something else."""
+    return (
+        name in LIST_KEYS
+        and isinstance(value, list)
+        and all(
+            isinstance(item, Mapping)
+            and all(isinstance(part, str | None) for part in _identity(name, item))
+            for item in value
+        )
+    )
 
 
 def _merged_list(name: str, base: Sequence[Any], overlay: Sequence[Any]) -> list[Any]:
