@@ -254,12 +254,11 @@ class IngressProducer:
         self._ingress.pressure.ring()
         started = time.monotonic_ns()
         try:
-            while ended is None and self._free <= 0:
+            while self._free <= 0:
                 self._free += wait(self._ingress.released, self._peer, None)
-                ended = self._ended()
         finally:
             self._own[_WAIT_NS] += time.monotonic_ns() - started
-        return ended
+        return self._ended()
 
     def _ended(self) -> WriteResult | None:
         if self._flags[_CLOSED]:

@@ -56,8 +56,13 @@ def test_a_collected_descriptor_is_closed() -> None:
 def test_messages_larger_than_the_sockets_buffer_arrive_whole_and_in_order() -> None:
     first, second = Channel.pair()
     sent = [os.urandom(size) for size in (3_000_000, 0, 1, 700_000)]
+
+    def send_all() -> None:
+        for message in sent:
+            first.send(message)
+
     with first, second:
-        thread = threading.Thread(target=lambda: [first.send(message) for message in sent])
+        thread = threading.Thread(target=send_all)
         thread.start()
         received = [second.receive() for _ in sent]
         thread.join()

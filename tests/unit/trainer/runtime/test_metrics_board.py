@@ -54,12 +54,12 @@ def test_names_that_were_agreed_need_no_value_and_others_may_come() -> None:
     report = reader.read()
     assert report is not None
     assert dict(report.values) == {"b": 1.0}
-    assert reader.names == ("a", "b")
+    assert list(reader.names) == ["a", "b"]
     writer.publish(1, {"late": 2.0, "a": 3.0})
     report = reader.read()
     assert report is not None
     assert dict(report.values) == {"a": 3.0, "late": 2.0}
-    assert reader.names == ("a", "b", "late")
+    assert list(reader.names) == ["a", "b", "late"]
 
 
 def test_values_that_are_no_number_are_reported_as_they_are() -> None:

@@ -49,10 +49,16 @@ def fail(channel: Channel, _: Peer) -> int:
     raise LookupError("the wheel came off")
 
 
+def deaf(channel: Channel, _: Peer) -> int:
+    """Say that it runs, then look at nothing any more."""
+    channel.send("awake")
+    threading.Event().wait()
+    return 0
+
+
 def parent_of_another(channel: Channel, _: Peer) -> int:
     """Start a grandchild, say its number, and wait to be killed."""
-    with ChildProcess.spawn("children:echo", "grandchild") as grandchild:
-        grandchild.channel.send("awake?")
+    with ChildProcess.spawn("children:deaf", "grandchild") as grandchild:
         grandchild.channel.receive()
         channel.send(grandchild.pid)
         threading.Event().wait()

@@ -46,6 +46,7 @@ class ScriptedEnv:
 
     action_dim = ACTION_DIM
     episode_length = EPISODE_LENGTH
+    step_seconds = 0.05
     action_low = torch.full((ACTION_DIM,), -1.0)
     action_high = torch.full((ACTION_DIM,), 1.0)
     terms = (ActiveTerm(ManagerKind.REWARD, "alive", weight=1.0),)
