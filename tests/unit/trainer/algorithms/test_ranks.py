@@ -74,14 +74,19 @@ def test_the_mean_gradient_is_that_of_the_whole_batch(
     batch.done.fill_(1.0)  # no bootstrap: targets are the rewards, whatever the ranks' noise
     batch.truncated.zero_()
     agent.update(batch, iteration=0, stop_requested=False)
+    norm = agent.metrics()["Train/critic_gradient_norm"]
     for rank in ranks:
         theirs = torch.tensor(rank["mean_gradient"]["critic"])
         torch.testing.assert_close(theirs, agent._update.critic.values, atol=1e-6, rtol=1e-4)
+        gradient = torch.tensor(rank["mean_gradient"]["gradient"])
+        torch.testing.assert_close(gradient, agent._update.critic_reducer.gradient)
+        assert rank["mean_gradient"]["norm"] == pytest.approx(norm, rel=1e-4)
 
 
 def test_one_ranks_nan_is_skipped_counted_and_named_on_both(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert rank["poison"]["skipped"]
+        assert rank["poison"]["recovered"]
         assert "2 updates in a row" in rank["poison"]["message"]
         assert "critic loss on rank 1" in rank["poison"]["message"]
     assert "batch reward in 1 rows" in ranks[1]["poison"]["message"]

@@ -133,14 +133,15 @@ def test_learning_the_actor_leaves_no_gradient_in_the_critics(
 
 
 def test_gradients_are_clipped_to_the_bound(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
-    plain, clipped = make_agent(), make_agent(max_grad_norm=1e-4)
-    for agent in (plain, clipped):
+    plain, clipped, within = (make_agent(max_grad_norm=bound) for bound in (0.0, 1e-4, 1e4))
+    for agent in (plain, clipped, within):
         _learn(agent, make_batch, range(1))
     norm = plain.metrics()["Train/critic_gradient_norm"]
     assert clipped.metrics()["Train/critic_gradient_norm"] == pytest.approx(norm)
     # The kernel leaves the scaled gradient behind.
     left = torch.linalg.vector_norm(clipped._update.critic_reducer.gradient)
     assert float(left) == pytest.approx(1e-4, rel=1e-3)
+    assert within.parameter_hash() == plain.parameter_hash()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -256,9 +257,12 @@ def test_a_poisoned_update_changes_nothing_and_is_counted(
     make_agent: MakeAgent, make_batch: MakeBatch, variant: dict[str, Any]
 ) -> None:
     agent, reference = make_agent(**variant), make_agent(**variant)
+    for agent_ in (agent, reference):
+        _learn(agent_, make_batch, range(2))
+    agent.metrics()
     before = agent.state_dict()
-    poisoned = _poison(make_batch(seed=0))
-    assert not agent.update(poisoned, iteration=0, stop_requested=False)
+    poisoned = _poison(make_batch(seed=2))
+    assert not agent.update(poisoned, iteration=2, stop_requested=False)
     assert agent.skipped_updates == 1
     assert agent.metrics() == {}
     after = agent.state_dict()
@@ -269,7 +273,7 @@ def test_a_poisoned_update_changes_nothing_and_is_counted(
     assert torch.equal(before["log_alpha"], after["log_alpha"])
     # It recovers with the next sound batch, as if nothing had been.
     for agent_ in (agent, reference):
-        agent_.update(make_batch(seed=1), iteration=1, stop_requested=False)
+        agent_.update(make_batch(seed=3), iteration=3, stop_requested=False)
     assert agent.parameter_hash() == reference.parameter_hash()
 
 

@@ -98,11 +98,15 @@ def mean_gradient(rank: int) -> dict[str, object]:
         iteration=0,
         stop_requested=False,
     )
-    return {"critic": agent._update.critic.values.tolist()}
+    return {
+        "critic": agent._update.critic.values.tolist(),
+        "gradient": agent._update.critic_reducer.gradient.tolist(),
+        "norm": agent.metrics()["Train/critic_gradient_norm"],
+    }
 
 
 def poison(rank: int) -> dict[str, object]:
-    """A NaN on rank 1 alone: both skip, both give up together, both name it."""
+    """A NaN on rank 1 alone: both skip, both give up together, both name it; both could go on."""
     agent = make_agent(max_nonfinite_updates=2)
     start = agent.parameter_hash()
     batch = rows(rank)
@@ -115,7 +119,9 @@ def poison(rank: int) -> dict[str, object]:
         agent.update(batch, iteration=1, stop_requested=False)
     except NonFiniteTrainingError as error:
         message = str(error)
-    return {"skipped": skipped, "message": message}
+    agent.update(rows(2), iteration=2, stop_requested=False)
+    recovered = agent.parameter_hash() != start and agent.skipped_updates == 2
+    return {"skipped": skipped, "message": message, "recovered": recovered}
 
 
 def stopping(rank: int) -> dict[str, object]:
