@@ -74,6 +74,7 @@ class LocalBackend:
             raise LeftoverError(f"processes of run {self._run!r} withstand SIGKILL")
         lost = [pod for pod in self.pods() if not pods_.is_terminal(pod)]
         for pod in lost:
+            self._node.clear(pod)
             self._put(
                 pods_.ended(
                     pod,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 import uuid
@@ -104,6 +105,7 @@ class LocalNode:
         except _NotSchedulableError as error:
             return pods_.unschedulable(pod, str(error), now)
         except PodStartError as error:
+            self.clear(pod)
             return pods_.ended(
                 pod, exit_code=START_ERROR_CODE, reason=error.reason, message=str(error), now=now
             )
@@ -205,6 +207,7 @@ class LocalNode:
             yield ended
 
     def _ended(self, pod: Object, running: _Running, exit_code: int, now: datetime) -> Object:
+        self.clear(pod)
         kills = self._memory.oom_kills() - running.oom_kills_before
         out_of_memory = exit_code != 0 and kills > 0
         message = read_tail(self.place.paths(pod).termination_log, MESSAGE_BYTES)
@@ -236,17 +239,23 @@ class LocalNode:
                 waits.append(max(SWEEP_SECONDS, running.kill_at - self._clock()))
         return min(waits, default=None)
 
+    def clear(self, pod: Mapping[str, Any]) -> None:
+        """Remove what lies outside the store of a pod that is over."""
+        pod_layout.clear_temporary(pod["metadata"]["uid"])
+
     def remove(self, pod: Mapping[str, Any]) -> None:
-        """Remove the working folder of a pod that is gone."""
-        pod_layout.remove(pod["metadata"]["uid"], self.place.paths(pod).work)
+        """Remove everything but the logs of a pod that is gone."""
+        self.clear(pod)
+        shutil.rmtree(self.place.paths(pod).work, ignore_errors=True)
 
     def close(self) -> None:
         """Kill what still runs, by the guard's hand, and let the guard go."""
         if self._guard is not None:
             self._guard.close()
             self._guard = None
-        for running in self._running.values():
+        for uid, running in self._running.items():
             running.process.close()
+            pod_layout.clear_temporary(uid)
         self._running.clear()
 
 

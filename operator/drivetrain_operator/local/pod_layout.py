@@ -128,7 +128,6 @@ def _write_config_map(
     return folder
 
 
-def remove(pod_uid: str, work: Path) -> None:
-    """Remove what a pod that is gone had to itself."""
+def clear_temporary(pod_uid: str) -> None:
+    """Remove the pod's /tmp: nothing of the pod runs any more."""
     shutil.rmtree(temporary_folder(pod_uid), ignore_errors=True)
-    shutil.rmtree(work, ignore_errors=True)

@@ -37,6 +37,7 @@ def test_a_pod_that_ends_well_completes_its_job(cluster: Cluster, make_run: Make
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
     assert json.loads(ended["message"])["message"] == "done"
     assert cluster.pod()["status"]["phase"] == "Succeeded"
+    assert not temporary_folder(cluster.pod()["metadata"]["uid"]).exists()
     assert cluster.conditions() == {
         "SuccessCriteriaMet": "CompletionsReached",
         "Complete": "CompletionsReached",
@@ -287,6 +288,7 @@ def test_what_one_machine_has_not_is_said(
     ended = cluster.state()["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (128, "ContainerCannotRun")
     assert words in ended["message"]
+    assert not temporary_folder(cluster.pod()["metadata"]["uid"]).exists()
 
 
 def test_gpus_that_are_not_there_leave_the_pod_unschedulable(
@@ -328,7 +330,9 @@ def test_an_executor_that_was_killed_disrupts_its_pods(cluster: Cluster, make_ru
     os.kill(node._guard.pid, signal.SIGKILL)
     again = cluster.connect(make_run(), "hang")
     assert cluster.runs[1].metadata.uid == uid
+    assert temporary_folder(cluster.pod()["metadata"]["uid"]).exists()
     assert again.recover() == 1
+    assert not temporary_folder(cluster.pod()["metadata"]["uid"]).exists()
     assert list(owned(uid)) == []
     again.tick()
     assert cluster.state()["terminated"]["exitCode"] == 137
