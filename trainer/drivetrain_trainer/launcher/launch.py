@@ -96,8 +96,8 @@ class Launch:
             verdict = Verdict(ExitCode.FAILED, str(error), "UnreachableError")
         except Exception as error:
             log.exception("the launcher failed")
+            kill_descendants(LINGER_SECONDS)
             verdict = Verdict(ExitCode.FAILED, f"launcher: {error}", type(error).__name__)
-        kill_descendants(LINGER_SECONDS)
         self._report(verdict)
         log_verdict(verdict)
         return verdict.exit_code

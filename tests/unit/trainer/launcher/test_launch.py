@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from drivetrain_api.artifacts.outcome import RunStatus
 from drivetrain_api.artifacts.run_summary import RunSeeds, RunSummary
@@ -22,6 +23,8 @@ from drivetrain_api.attempt import AttemptSpec
 from drivetrain_trainer.evidence.checkpoint import CheckpointStore
 from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
 from drivetrain_trainer.evidence.run_directory import RunDirectory
+from drivetrain_trainer.launcher import launch
+from drivetrain_trainer.launcher.signals import StopSignals
 
 STOP = ["wait", "outcome=75", "exit=75"]
 
@@ -248,3 +251,29 @@ def test_a_refused_run_starts_nothing(pod: Any) -> None:
     assert "torchrun started" not in pod.stderr
     assert not (pod.scratch / "up0").exists()
     nothing_is_left(pod)
+
+
+def test_a_fault_of_the_launcher_itself_is_reported(
+    pod: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[float] = []
+    monkeypatch.setattr(launch, "configure_logging", lambda **_: None)
+    monkeypatch.setattr(launch, "kill_descendants", ended.append)
+    monkeypatch.setattr(launch, "parse_sink", lambda _: {}["sink"])
+    signals = StopSignals()
+    try:
+        with capture_logs() as logs:
+            assert launch.launch(pod.environment(), signals) == 1
+    finally:
+        signals._wake.close()
+        signals._woken.close()
+    assert ended
+    assert pod.termination.message == "launcher: 'sink'"
+    assert [entry["event"] for entry in logs] == ["the launcher failed", "attempt ended"]
+
+
+def test_without_a_run_json_the_variable_is_named(pod: Any) -> None:
+    pod.environ = {"DRIVETRAIN_SPEC_FILE": "/nowhere/run.json"}
+    assert pod.run(STOP) == 2
+    assert pod.termination.attempt == 0
+    assert pod.termination.message == "DRIVETRAIN_SPEC_FILE: /nowhere/run.json is not there"

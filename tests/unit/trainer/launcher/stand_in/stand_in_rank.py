@@ -69,7 +69,9 @@ VERBS: dict[str, Callable[[str], object]] = {
     "outcome": lambda value: outcome(int(value)),
     "huge": lambda _: OUTCOME.write_bytes(b" " * 100_000_000),
     "progress": lambda _: progress(),
-    "child": lambda _: subprocess.Popen(["sleep", "1000"], start_new_session=True),
+    "child": lambda _: subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; exec sleep 1000"], start_new_session=True
+    ),
     "await": lambda value: wait_until((SCRATCH / value).exists),
     "kill": kill,
     "exit": lambda value: sys.exit(int(value)),
