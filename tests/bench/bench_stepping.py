@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from typing import Any
 
 import torch
 from mujoco.batch import Batch
+from tests.bench.result import Result
 
 from drivetrain_api.tasks import load_task
 from drivetrain_api.training import TaskConfig
@@ -23,9 +21,13 @@ TARGETS = {"half_cheetah": 0.85, "ant": 0.95, "humanoid": 0.95}
 _WARM_UP = 20
 
 
-def measure(
-    task: str = "half_cheetah", *, num_envs: int = 256, num_threads: int = 1, steps: int = 200
-) -> dict[str, Any]:
+def measure() -> list[Result]:
+    """Each task of `TARGETS`."""
+    torch.set_num_threads(1)
+    return [compare(task) for task in TARGETS]
+
+
+def compare(task: str, *, num_envs: int = 256, num_threads: int = 1, steps: int = 200) -> Result:
     """Env-steps a second of both, in turn from the same states under the same actions.
 
     Args:
@@ -56,19 +58,18 @@ def measure(
                 (ours if mine else reference).append(seconds)
     env.close()
     ratios = [theirs / mine for mine, theirs in zip(ours, reference, strict=True)]
-    tenths = statistics.quantiles(ratios, n=10)
-    return {
-        "name": f"stepping_{task}",
-        "metric": f"env-steps/s, N = {num_envs}, {num_threads} threads",
-        "ours": num_envs / statistics.median(ours),
-        "reference": num_envs / statistics.median(reference),
-        "reference_name": "raw mujoco.batch.Batch",
-        "ratio": statistics.median(ratios),
-        "better": "higher",
-        "target": TARGETS[task],
-        "runs": steps,
-        "spread": [tenths[0], tenths[-1]],
-    }
+    return Result(
+        name=f"stepping_{task}",
+        metric=f"env-steps/s, N = {num_envs}, {num_threads} threads",
+        ours=num_envs / statistics.median(ours),
+        reference=num_envs / statistics.median(reference),
+        reference_name="raw mujoco.batch.Batch",
+        ratio=statistics.median(ratios),
+        better="higher",
+        target=TARGETS[task],
+        runs=steps,
+        spread=(num_envs / max(ours), num_envs / min(ours)),
+    )
 
 
 def _time_ours(env: ManagerEnv, action: torch.Tensor) -> float:
@@ -84,12 +85,3 @@ def _time_raw(raw: Batch, env: ManagerEnv, action: torch.Tensor) -> float:
     ctrl[:] = control
     raw.step(nstep=substeps)
     return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=sorted(TARGETS), default="half_cheetah")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    print(json.dumps(measure(options.task, num_threads=options.threads), indent=2))

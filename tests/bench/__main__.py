@@ -1,0 +1,50 @@
+"""Run benchmarks by name, or all; a missed target or an absent peer fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tests.bench import (
+    bench_overlap,
+    bench_sac_end_to_end,
+    bench_sac_update,
+    bench_start,
+    bench_stepping,
+)
+from tests.bench.peer import PeerUnavailableError
+from tests.bench.result import HEAD, Result
+
+BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
+    "stepping": bench_stepping.measure,
+    "sac_update": bench_sac_update.measure,
+    "sac_end_to_end": bench_sac_end_to_end.measure,
+    "overlap": bench_overlap.measure,
+    "start": bench_start.measure,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run, write a file a figure, print the table; 1 where a target was missed."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        return 2
+    failed = False
+    print(HEAD)
+    for name in names or BENCHMARKS:
+        try:
+            results = BENCHMARKS[name]()
+        except PeerUnavailableError as error:
+            print(f"| {name} | not measured: {error} |")
+            failed = True
+            continue
+        for result in results:
+            result.write()
+            print(result.row(), flush=True)
+            failed = failed or not result.met
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Documents: every manifest in them is valid, every command exists, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from drivetrain_api.compose import compose, parse_run, resolve_task
+from drivetrain_operator.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+MANIFESTS = sorted(path for path in ROOT.glob("examples/**/*.yaml"))
+KINDS = {"added", "changed", "fixed", "removed"}
+OTHER_PROGRAMS = {"make", "source", "tensorboard", "apt-get", "pip", ".venv/bin/pre-commit"}
+FORBIDDEN = re.compile(r"/wor[k]/|py[p]i\.org|pythonhoste[d]|/tm[p]/venv")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_manifests_in_the_documents_are_valid(page: Path) -> None:
+    for text in blocks(page, "yaml"):
+        document = yaml.safe_load(text)
+        run = parse_run(document)
+        if run.spec.task.entry_point is None:
+            compose(run.spec, resolve_task(run.spec))
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=named)
+def test_examples_are_valid(path: Path) -> None:
+    drivetrain = Path(sys.executable).with_name("drivetrain")
+    done = subprocess.run(
+        [drivetrain, "validate", "-f", path.name],
+        check=False,
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_in_the_documents_exist(page: Path) -> None:
+    context = click.Context(cli)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            if not line.startswith("$ "):
+                continue
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[0] == "drivetrain":
+                command = cli.get_command(context, words[1])
+                assert command is not None, line
+                known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+                options = {w.partition("=")[0] for w in words[2:] if w.startswith("-")}
+                assert options <= known, f"{line}: no option {options - known}"
+            else:
+                assert words[0] in OTHER_PROGRAMS, line
+                if words[0] == "make":
+                    assert words[1] in targets, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    generated = {"trainingrun", "metrics", "tasks", "exit-codes", "cli"}
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" in target:
+            continue
+        path = (page.parent / target).resolve()
+        if path.parent == ROOT / "docs" / "reference" and path.stem in generated:
+            continue
+        assert path.exists(), f"{named(page)} links to {target}"
+
+
+def test_changelog_fragments_have_a_kind_and_say_something() -> None:
+    for path in (ROOT / "changelog.d").iterdir():
+        if path.name == "README.md":
+            continue
+        assert path.suffixes[-2].removeprefix(".") in KINDS, path.name
+        assert path.suffix == ".md", path.name
+        assert path.read_text().strip(), path.name
+
+
+def test_the_project_names_no_machine() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\0")
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".json", ""}:
+            found = FORBIDDEN.search(path.read_text(errors="replace"))
+            assert found is None, f"{name}: {found}"
