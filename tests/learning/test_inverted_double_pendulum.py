@@ -22,7 +22,7 @@ SEEDS = (0, 1, 2)
 
 
 def reference_steps_to_solve() -> list[int]:
-    """Environment steps at which each of SB3's runs first evaluated to SOLVED; BUDGET + 1 if never."""
+    """Steps at which each of SB3's runs first evaluated to SOLVED; BUDGET + 1 if never."""
     runs = json.loads(REFERENCE.read_text())["runs"]
     return [
         next((p["env_steps"] for p in run["curve"] if p["return"] >= SOLVED), BUDGET + 1)
