@@ -144,12 +144,25 @@ class Pod:
         return decode(path.read_text(), PROGRESS_LIMIT) if path.exists() else None
 
 
-@pytest.fixture
-def pod(tmp_path: Path) -> Iterator[Pod]:
-    made = Pod(tmp_path)
+@contextlib.contextmanager
+def in_pod(folder: Path) -> Iterator[Pod]:
+    """A pod whose processes are gone afterwards."""
+    made = Pod(folder)
     yield made
     for pid in made.processes():  # first: they hold the pipes that are read to their end
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if made.process is not None:
         made.process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[Pod]:
+    with in_pod(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def make_pod() -> Iterator[Callable[[Path], Pod]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda folder: stack.enter_context(in_pod(folder))
