@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain_operator.manifests.overlay import overlaid
@@ -109,6 +109,7 @@ def mutables(value: Any) -> set[int]:
     return {id(value)}.union(*(mutables(item) for item in inner))
 
 
+@settings(deadline=None)
 @given(base=OBJECTS, overlay=OBJECTS)
 def test_a_merge_shares_nothing_changes_nothing_and_is_idempotent(
     base: dict[str, Any], overlay: dict[str, Any]
@@ -265,6 +266,7 @@ BASE = {
 }
 
 
+@settings(deadline=None)
 @given(TEMPLATES)
 def test_whatever_is_accepted_can_be_merged(overlay: dict[str, Any]) -> None:
     if not overlay_violations(overlay):

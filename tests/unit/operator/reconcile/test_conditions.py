@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from fake_cluster import START, FakeCluster
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain_api.status import ConditionStatus, ConditionType, Reason, TrainingRunStatus
@@ -45,6 +45,7 @@ def test_what_was_never_set_is_not_set_by_clearing_it() -> None:
     assert cleared(CONTEXT, ConditionType.STALLED, Reason.PROGRESSING) is CONTEXT
 
 
+@settings(deadline=None)
 @given(st.text(max_size=6000))
 def test_messages_are_bounded_and_printable(message: str) -> None:
     told = bounded(message)

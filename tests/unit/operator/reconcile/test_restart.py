@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from fake_cluster import FakeCluster
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain_api.digest import TERMINATION_LIMIT, Digest, encode
@@ -33,6 +33,7 @@ def test_the_back_off_doubles_to_ten_minutes(first: int, ended: int, wait: int) 
     assert backoff_seconds(first, ended) == wait
 
 
+@settings(deadline=None)
 @given(first=st.integers(0, 86_400), ended=st.integers(0, 2**31 - 1))
 def test_the_back_off_never_falls_and_never_passes_its_limit(first: int, ended: int) -> None:
     wait = backoff_seconds(first, ended)
