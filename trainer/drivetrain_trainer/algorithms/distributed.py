@@ -82,7 +82,8 @@ class GradientReducer:
 
         A sentinel is 0, or NaN where that rank's loss was not finite.
         """
-        self.sentinels.zero_()
+        if self._group is not None:
+            self.sentinels.zero_()
         torch.mul(loss.detach(), 0.0, out=self.sentinels[self.rank])
         riding, self._riding = self._riding, False
         end = None if riding else -self._agreement.numel()

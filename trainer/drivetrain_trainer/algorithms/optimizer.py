@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch.optim.adamw import adamw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,14 +50,15 @@ class VectorAdamW:
             skip: 0-dim float32, 0 or 1; read by the kernel, never by the host.
             divisor: 0-dim float32; None for 1.
         """
-        adamw(
+        self._steps += 1.0 - skip
+        # The kernel under torch.optim.AdamW(fused=True), whose bookkeeping costs as much again.
+        torch._fused_adamw_(
             [self._values],
             [self._gradient],
             [self._first],
             [self._second],
             [],
             [self._steps],
-            fused=True,
             grad_scale=divisor,
             found_inf=skip,
             amsgrad=False,

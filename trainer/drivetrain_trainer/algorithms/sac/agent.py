@@ -237,15 +237,15 @@ class SacAgent:
 
     @torch.no_grad()
     def _prepare(self, batch: Batch, iteration: int) -> PreparedRows:
-        observation = self.policy.normalizer(batch.observation).to(self._dtype)
-        action = batch.action.to(self._dtype)
+        observation = self.policy.normalizer(batch.observation)
+        state_action = torch.cat([observation, batch.action], dim=-1).to(self._dtype)
         return PreparedRows(
-            observation=observation,
-            state_action=torch.cat([observation, action], dim=-1),
+            observation=state_action[..., : observation.shape[-1]],
+            state_action=state_action,
             next_observation=self.policy.normalizer(batch.next_observation).to(self._dtype),
             reward=batch.reward,
             discount=batch.bootstrap * self._config.gamma,
-            noise=self._draw(Stream.UPDATE, iteration, 2, *action.shape),
+            noise=self._draw(Stream.UPDATE, iteration, 2, *batch.action.shape),
         )
 
     def _attach(self, *, stop_requested: bool) -> None:

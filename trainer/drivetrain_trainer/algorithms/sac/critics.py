@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from torch.nn.functional import mse_loss
 
 from drivetrain_api.algorithms import CriticKind
 from drivetrain_trainer.algorithms.c51 import Support, cross_entropy
@@ -56,7 +57,8 @@ class TwinQ:
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Mean squared error of (2, B) against (B,)."""
-        return (outputs - target).square().sum() / target.shape[0]
+        error = mse_loss(outputs, target.expand_as(outputs), reduction="sum")
+        return error / target.shape[0]
 
     def policy_value(self, outputs: Tensor) -> Tensor:
         """The smaller of the twins' values (2, B)."""

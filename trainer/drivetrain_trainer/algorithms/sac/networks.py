@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import hardtanh, softplus
 
 from drivetrain_trainer.algorithms.networks import TwinMlp, hidden_layers
 from drivetrain_trainer.algorithms.normalization import ObservationNormalizer
@@ -40,7 +40,7 @@ class Actor(nn.Module):
         """Mean and clamped log deviation."""
         outputs: Tensor = self.head(self.trunk(observation))
         mean, log_std = outputs.float().chunk(2, dim=-1)
-        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        return mean, hardtanh(log_std, LOG_STD_MIN, LOG_STD_MAX)
 
 
 class Policy(nn.Module):
