@@ -1,4 +1,8 @@
-"""Launch the next attempt: decided in the status first, created once nothing else is left."""
+"""Launch the next attempt: decided in the status first, created once nothing else is left.
+
+"Left" is what the watches show. A pod that its watch has yet to show, or that lives on
+behind a cut network, is fenced off by its attempt number in the run directory.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,6 @@ def launch(context: Context) -> Transition | None:
         attempt=number,
         ranks=context.spec.topology.world_size,
         attempt_started_at=context.now,
-        attempt_running_at=None,
         job_uid=None,
         progressed_at=None,
         next_attempt_at=None,

@@ -87,8 +87,7 @@ def _attempt_children(context: Context) -> Iterator[Action]:
 def _in_use(context: Context, view: ConfigMapView, attempt: int) -> bool:
     if expired(context):
         return False
-    current = attempt == context.status.attempt
-    if current and (context.terminal or not context.ended):
+    if attempt == context.status.attempt and not context.ended:
         return True
     return any(job.meta.attempt == view.meta.attempt for job in context.jobs) or any(
         pod.live and pod.meta.attempt == view.meta.attempt for pod in context.pods

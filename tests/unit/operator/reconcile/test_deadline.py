@@ -90,7 +90,12 @@ def test_what_only_the_jobs_events_tell_is_told(words: str) -> None:
             }
         )
     cluster.job_events.append(
-        {"involvedObject": {"uid": "another"}, "reason": "FailedCreate", "message": "not ours"}
+        {
+            "involvedObject": {"uid": "another"},
+            "reason": "FailedCreate",
+            "message": "not ours",
+            "lastTimestamp": "2026-03-01T12:00:59Z",
+        }
     )
     cluster.settle()
     scheduled = cluster.status.condition(ConditionType.SCHEDULED)
@@ -195,7 +200,12 @@ def test_no_further_attempt_begins_once_the_active_time_is_used_up() -> None:
     cluster.finish(cluster.live_pods[0], 1)
     cluster.job_controller()
     cluster.settle()
-    assert (cluster.status.phase, cluster.status.attempt) == (Phase.FAILED, 1)
+    status = cluster.status
+    assert (status.phase, status.attempt) == (Phase.FAILED, 1)
+    assert [record.reason for record in status.history] == [Reason.ATTEMPT_FAILED]
+    restarting = status.condition(ConditionType.RESTARTING)
+    assert restarting is not None
+    assert restarting.reason == Reason.ACTIVE_DEADLINE
 
 
 def test_a_job_about_to_be_complete_meets_no_deadline() -> None:

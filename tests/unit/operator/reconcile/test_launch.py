@@ -8,7 +8,8 @@ import pytest
 from fake_cluster import START, Answer, FakeCluster, WriteError, stamp
 
 from drivetrain_api import labels
-from drivetrain_api.status import ConditionType, Phase, Reason, TrainingRunStatus
+from drivetrain_api.digest import PROGRESS_LIMIT, Digest, encode
+from drivetrain_api.status import ConditionType, Phase, Progress, Reason, TrainingRunStatus
 from drivetrain_operator.manifests.kinds import ChildKind
 from drivetrain_operator.manifests.settings import Settings
 from drivetrain_operator.reconcile.decision import Create, Decision, DeleteChild
@@ -131,8 +132,10 @@ def test_a_pod_of_an_older_attempt_keeps_the_job_back_even_once_it_is_decided() 
 
 def test_an_attempt_has_values_of_its_own_and_the_run_keeps_its_own() -> None:
     cluster = restarted()
+    cluster.report(encode(Digest(attempt=1, progress=Progress(env_steps=5)), PROGRESS_LIMIT))
     cluster.clear()
     before = cluster.status
+    assert before.progressed_at is not None
     cluster.later(10)
     cluster.step()
     status = cluster.status
@@ -140,6 +143,7 @@ def test_an_attempt_has_values_of_its_own_and_the_run_keeps_its_own() -> None:
     assert status.started_at == START
     assert (status.job_uid, status.attempt_running_at, status.progressed_at) == (None, None, None)
     assert (status.next_attempt_at, status.disruption_seen) == (None, None)
+    assert status.progress == before.progress
     assert (status.restarts, status.history) == (before.restarts, before.history)
     restarting = status.condition(ConditionType.RESTARTING)
     assert restarting is not None

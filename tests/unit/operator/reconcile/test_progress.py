@@ -71,6 +71,16 @@ def test_checkpointed_follows_the_newest_checkpoint_and_is_told_once() -> None:
     assert [e.reason for e in cluster.recorded].count(Reason.CHECKPOINT_WRITTEN) == 1
 
 
+def test_other_figures_are_copied_without_being_taken_for_progress() -> None:
+    cluster = running()
+    report(cluster, progress=Progress(env_steps=5, steps_per_second="10"))
+    moved = cluster.now
+    cluster.later(10)
+    slower = Progress(env_steps=5, steps_per_second="0.5")
+    report(cluster, progress=slower)
+    assert (cluster.status.progress, cluster.status.progressed_at) == (slower, moved)
+
+
 def test_only_the_runs_own_progress_config_map_is_read() -> None:
     cluster = running()
     own = cluster.objects["ConfigMap", "walk-progress"]
@@ -101,6 +111,17 @@ def test_the_termination_message_of_index_0_stands_in_for_a_patch_that_was_lost(
     cluster.settle()
     assert cluster.status.progress == Progress(env_steps=9)
     assert cluster.status.run_summary == SUMMARY
+
+
+def test_another_nodes_words_are_not_the_runs() -> None:
+    cluster = FakeCluster(topology={"nodes": 2})
+    cluster.begin()
+    first, second = cluster.live_pods
+    other = Digest(attempt=1, exit_code=0, progress=Progress(env_steps=1))
+    cluster.finish(second, 0, message=encode(other, TERMINATION_LIMIT))
+    del cluster.objects["Pod", first["metadata"]["name"]]
+    cluster.settle()
+    assert cluster.status.progress is None
 
 
 def test_the_last_words_still_arrive_after_the_end_and_change_nothing_else() -> None:

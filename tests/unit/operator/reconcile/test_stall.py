@@ -95,6 +95,15 @@ def test_the_next_attempt_is_judged_by_its_own_time_and_clears_the_condition() -
     assert cluster.status.phase is Phase.RUNNING
 
 
+def test_figures_that_come_after_the_verdict_do_not_undo_it() -> None:
+    cluster = running()
+    cluster.later(60)
+    cluster.settle()
+    report(cluster, 9)
+    assert cluster.status.progress is not None
+    assert cluster.status.is_true(ConditionType.STALLED)
+
+
 def test_stalls_use_up_the_restarts() -> None:
     cluster = running(maxRestarts=0)
     cluster.later(60)

@@ -117,6 +117,7 @@ def test_suspending_during_a_back_off_holds_the_restart_and_keeps_its_moment() -
     cluster.settle()
     cluster.clear()
     assert cluster.status.phase is Phase.SUSPENDED
+    assert reason(cluster, ConditionType.RESTARTING) == Reason.SUSPENDED_BY_SPEC
     assert cluster.status.restarts == 1
     cluster.edit(suspend=False)
     assert cluster.settle().wake_after == 100.0
