@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drivetrain_trainer.physics.blocked_batch import BlockedBatch
 from drivetrain_trainer.physics.mujoco_warnings import (
     DIVERGED,
     WARNING_NAMES,
     redirect_warnings,
 )
-from drivetrain_trainer.physics.persistent_batch import PersistentBatch
 from drivetrain_trainer.physics.port import (
     BackendCapabilities,
     Divergence,
@@ -59,7 +59,7 @@ class MujocoPhysics:
         self.num_worlds = setup.num_worlds
         self._mj_model = _load(setup.model)
         self.model = _facts(self._mj_model)
-        kind = PersistentBatch if setup.outputs & POST_CONSTRAINT_FIELDS else PooledBatch
+        kind = BlockedBatch if setup.outputs & POST_CONSTRAINT_FIELDS else PooledBatch
         self._batch: WorldBatch | None = kind(self._mj_model, setup.num_worlds, setup.num_threads)
         self.qpos, self.qvel, self.ctrl = map(self._batch.state, ("qpos", "qvel", "ctrl"))
         self._outputs = {name: self._batch.output(name) for name in sorted(setup.outputs)}

@@ -82,10 +82,6 @@ class WorldBatch(Protocol):
         """Compute the outputs of worlds from their state."""
         ...
 
-    def copy_world(self, world: int, data: mujoco.MjData) -> None:
-        """Write one world's state into `data`."""
-        ...
-
 
 def output_shape(model: mujoco.MjModel, name: str) -> tuple[tuple[int, ...], torch.dtype]:
     """Shape in one world, and dtype, of an output field."""
@@ -140,10 +136,6 @@ class PooledBatch:
         """See `WorldBatch.forward`."""
         with _physics_errors():
             self._batch.forward(ids)
-
-    def copy_world(self, world: int, data: mujoco.MjData) -> None:
-        """See `WorldBatch.copy_world`."""
-        self._batch.get_data(world, data)
 
 
 @contextmanager

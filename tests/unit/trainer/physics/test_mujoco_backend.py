@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mujoco
@@ -15,9 +16,10 @@ import pytest
 import torch
 
 from drivetrain_api.training import Simulator
+from drivetrain_trainer.physics.blocked_batch import BlockedBatch
 from drivetrain_trainer.physics.factory import make_physics
 from drivetrain_trainer.physics.mujoco_backend import MujocoPhysics
-from drivetrain_trainer.physics.persistent_batch import PersistentBatch
+from drivetrain_trainer.physics.persistent_block import PersistentBlock
 from drivetrain_trainer.physics.port import PhysicsError, SimulationSetup
 from drivetrain_trainer.physics.world_batch import PooledBatch
 from drivetrain_trainer.tasks.assets import gymnasium_model
@@ -45,8 +47,8 @@ HOPPER = """
 """
 
 POOLED = frozenset({"xpos"})
-PERSISTENT = frozenset({"xpos", "cfrc_ext"})
-BOTH = pytest.mark.parametrize("outputs", [POOLED, PERSISTENT], ids=["pooled", "persistent"])
+BLOCKED = frozenset({"xpos", "cfrc_ext"})
+BOTH = pytest.mark.parametrize("outputs", [POOLED, BLOCKED], ids=["pooled", "blocked"])
 
 
 def make(
@@ -64,7 +66,7 @@ def reset_all(physics: MujocoPhysics) -> None:
 
 @BOTH
 def test_the_outputs_decide_which_batch_steps(outputs: frozenset[str]) -> None:
-    kind = PersistentBatch if "cfrc_ext" in outputs else PooledBatch
+    kind = BlockedBatch if "cfrc_ext" in outputs else PooledBatch
     assert isinstance(make(outputs).world_batch, kind)
 
 
@@ -235,22 +237,31 @@ def test_closed_worlds_refuse_calls(outputs: frozenset[str]) -> None:
             call()
 
 
-@BOTH
-def test_memory_stays_as_long_as_it_is_viewed(outputs: frozenset[str]) -> None:
-    physics = make(outputs)
-    reset_all(physics)
-    physics.step(1)
-    views = [physics.qpos, physics.output("xpos")]
-    expected = [view.clone() for view in views]
+def test_memory_stays_as_long_as_it_is_viewed() -> None:
+    physics = make(POOLED)
     batch = physics.world_batch
-    assert isinstance(batch, PooledBatch | PersistentBatch)
-    alive = weakref.ref(batch._handle if isinstance(batch, PersistentBatch) else batch._batch._b)
-    physics.close()
-    del physics, batch
+    assert isinstance(batch, PooledBatch)
+    alive = weakref.ref(batch._batch._b)
+    del batch
+    check_lifetime(physics, alive, physics.qpos, physics.output("xpos"))
+
+
+def test_a_blocks_memory_stays_as_long_as_it_is_viewed() -> None:
+    block = PersistentBlock(mujoco.MjModel.from_xml_string(HOPPER), 2, 1)
+    block.forward(range(2))
+    check_lifetime(block, weakref.ref(block._handle), block.rows, block.output("xpos"))
+
+
+def check_lifetime(owner: Any, alive: weakref.ref[Any], *views: torch.Tensor) -> None:
+    """Views outlive the last other reference to what owns their memory, and end with it."""
+    held, expected = list(views), [view.clone() for view in views]
+    del views
+    getattr(owner, "close", int)()
+    owner.__dict__.clear()
     gc.collect()
     assert alive() is not None
-    assert all(torch.equal(*pair) for pair in zip(views, expected, strict=True))
-    views.clear()
+    assert all(torch.equal(*pair) for pair in zip(held, expected, strict=True))
+    held.clear()
     gc.collect()
     assert alive() is None
 
@@ -298,11 +309,10 @@ def test_no_log_file_is_written_where_the_process_works(tmp_path: Path) -> None:
         (np.array([1, 1], np.int32), "must ascend"),
         (np.array([0, 1], np.int64), "int32"),
         (np.array([[0]], np.int32), "vector"),
-        (np.array([0, 1, 2, 3], np.int32)[::2], "contiguous"),
     ],
 )
 def test_indices_are_checked_before_they_reach_c(ids: Any, message: str) -> None:
-    batch = make(PERSISTENT).world_batch
+    batch = make(BLOCKED).world_batch
     for call in (batch.clear, batch.forward):
         with pytest.raises(PhysicsError, match=message):
             call(ids)
@@ -311,7 +321,16 @@ def test_indices_are_checked_before_they_reach_c(ids: Any, message: str) -> None
 @pytest.mark.parametrize("substeps", [0, -1, 2**31])
 def test_substeps_are_checked_before_they_reach_c(substeps: int) -> None:
     with pytest.raises(PhysicsError, match="substeps must be from 1"):
-        make(PERSISTENT).step(substeps)
+        make(BLOCKED).step(substeps)
+
+
+@pytest.mark.parametrize("worlds", [range(0), range(3)])
+def test_a_block_is_not_called_for_more_worlds_than_it_has(worlds: range) -> None:
+    block = PersistentBlock(mujoco.MjModel.from_xml_string(HOPPER), 2, 1)
+    calls = (block.clear, block.forward, partial(block.step, 1))
+    for call in calls:
+        with pytest.raises(PhysicsError, match=f"a block of 2 worlds was called for {len(worlds)}"):
+            call(worlds)
 
 
 @pytest.mark.parametrize(("worlds", "threads"), [(0, 1), (1, 0), (-3, 1)])
@@ -331,6 +350,49 @@ def test_an_error_that_mujoco_raises_names_the_world() -> None:
     batch._batch.expand("actuator_trntype")[2] = 99  # an unknown transmission: mj_step raises
     with pytest.raises(PhysicsError, match="simulation 2"):
         physics.step(1)
+
+
+def test_an_error_in_a_block_names_the_world_that_stood_in_the_place() -> None:
+    model = mujoco.MjModel.from_xml_string(HOPPER)
+    model.actuator_trntype[0] = 99
+    block = PersistentBlock(model, 2, 1)
+    with pytest.raises(PhysicsError, match="MuJoCo raised in 2 worlds; world 40: "):
+        block.step(1, [40, 41])
+
+
+def test_a_model_that_sleeps_has_no_contact_force_outputs() -> None:
+    model = HOPPER.replace(
+        '<option timestep="0.005"/>', '<option timestep="0.005"><flag sleep="enable"/></option>'
+    )
+    with pytest.raises(PhysicsError, match="sleeps"):
+        make(BLOCKED, model=model)
+
+
+@pytest.mark.parametrize("worlds", [1, 7, 8, 9, 20])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_worlds_are_stepped_alike_however_blocks_divide_them(worlds: int, threads: int) -> None:
+    """Against the other batch, over resets of some, with a different push in each world."""
+    physics = [make(outputs, worlds, threads) for outputs in (POOLED, BLOCKED)]
+    generator = torch.Generator().manual_seed(worlds)
+    for each in physics:
+        reset_all(each)
+    for step in range(30):
+        push = torch.rand(worlds, 1, generator=generator, dtype=torch.float64)
+        ids = (torch.rand(worlds, generator=generator) < 0.2).nonzero().squeeze(1)
+        qpos = torch.rand(len(ids), 2, generator=generator, dtype=torch.float64)
+        for each in physics:
+            each.ctrl.copy_(push)
+            assert each.step(3) is None
+            each.reset(ids, qpos, torch.zeros_like(qpos))
+            if step == 9:
+                each.qvel[worlds // 2] = torch.nan
+                found = each.step(1)
+                assert found is not None
+                assert found.worlds.nonzero().flatten().tolist() == [worlds // 2]
+        for name in ("qpos", "qvel", "ctrl", "qacc_warmstart"):
+            first, second = (each.world_batch.state(name) for each in physics)
+            assert torch.equal(first, second), (step, name)
+        assert torch.equal(physics[0].output("xpos"), physics[1].output("xpos"))
 
 
 def _step_in_child(queue: Any) -> None:

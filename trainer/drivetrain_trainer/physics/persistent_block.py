@@ -1,4 +1,4 @@
-"""MuJoCo's C batch interface: worlds that keep their MjData, and functions applied to each.
+"""MuJoCo's C batch interface: a few worlds that keep their MjData, and functions run on each.
 
 ``cfrc_ext`` and its kin are computed by ``mj_rnePostConstraint`` alone, which neither a step
 nor the Python batch calls; the C interface can run it on every world without a Python loop.
@@ -15,26 +15,21 @@ from typing import TYPE_CHECKING, Any
 import mujoco
 import numpy as np
 import torch
-from torch import Tensor
 
 from drivetrain_trainer.physics.mujoco_warnings import WARNING_NAMES
 from drivetrain_trainer.physics.port import PhysicsError
 from drivetrain_trainer.physics.views import tensor_at
-from drivetrain_trainer.physics.world_batch import Ids, check_counts, output_shape
+from drivetrain_trainer.physics.world_batch import check_counts, output_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
 _ERROR_SIZE = 1024
 _STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
 _STAGE_ALL = int(mujoco.mjtStage.mjSTAGE_ACC)
 _MAX_SUBSTEPS = 1_000_000
-_STATE_COMPONENTS: dict[str, int] = {
-    "qpos": int(mujoco.mjtState.mjSTATE_QPOS),
-    "qvel": int(mujoco.mjtState.mjSTATE_QVEL),
-    "ctrl": int(mujoco.mjtState.mjSTATE_CTRL),
-    "qacc_warmstart": int(mujoco.mjtState.mjSTATE_WARMSTART),
-}
 
 
 class _BatchConfig(ctypes.Structure):
@@ -44,7 +39,7 @@ class _BatchConfig(ctypes.Structure):
 
 
 class _Handle:
-    """Owns an ``mjBatch*``: freed when the batch and every view of its memory are gone."""
+    """Owns an ``mjBatch*``: freed when the block and every view of its memory are gone."""
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
@@ -54,41 +49,47 @@ class _Handle:
         self._delete(self.pointer)
 
 
-class PersistentBatch:
-    """Worlds that each keep an MjData: 0.2 MB a world and 7 to 14 % slower than pooled ones."""
+class PersistentBlock:
+    """A batch whose worlds each keep an MjData, run on the first so many of them.
 
-    def __init__(self, model: mujoco.MjModel, num_worlds: int, num_threads: int) -> None:
-        check_counts(num_worlds, num_threads)
+    Every call names the worlds that it stands for, one a place, for its errors to name.
+    """
+
+    def __init__(self, model: mujoco.MjModel, size: int, num_threads: int) -> None:
+        check_counts(size, num_threads)
         self._library = _library()
+        self._function = ctypes.cast(self._library.mj_rnePostConstraint, ctypes.c_void_p)
         self._model = model
-        self._num_worlds = num_worlds
+        self.size = size
         message = ctypes.create_string_buffer(_ERROR_SIZE)
         config = _BatchConfig(num_threads, persistent=True)
         pointer = self._library.mjb_makeBatch(
-            _address(model), num_worlds, ctypes.byref(config), message, _ERROR_SIZE
+            _address(model), size, ctypes.byref(config), message, _ERROR_SIZE
         )
         if not pointer:
             raise PhysicsError(f"MuJoCo made no batch: {message.value.decode()}")
         self._handle = _Handle(pointer)
-        self._rows = self._view(
+        self._places = (ctypes.c_int * size)(*range(size))
+        self.rows: Tensor = self._view(
             self._library.mjb_state(pointer), (self._library.mjb_nstate(pointer),), torch.float64
         )
-        counters = self._view(
+        """(size, states) float64: the worlds' states, live and writable."""
+        self.warnings: Tensor = self._view(
             self._library.mjb_warning(pointer), (len(WARNING_NAMES), 2), torch.int32
         )
-        self.warning_counts: Tensor = counters[:, :, 1]
+        """(size, warnings, [info, count]) int32, live and writable."""
 
-    def state(self, name: str) -> Tensor:
-        """See `WorldBatch.state`."""
+    def component(self, kind: mujoco.mjtState) -> slice:
+        """Columns of `rows` that hold one component of the state."""
         size = ctypes.c_int()
         first = self._library.mjb_stateComponent(
-            self._handle.pointer, _STATE_COMPONENTS[name], ctypes.byref(size)
+            self._handle.pointer, int(kind), ctypes.byref(size)
         )
-        offset = (first - self._rows.data_ptr()) // self._rows.element_size() if first else 0
-        return self._rows[:, offset : offset + size.value]
+        start = (first - self.rows.data_ptr()) // self.rows.element_size() if first else 0
+        return slice(start, start + size.value)
 
     def output(self, name: str) -> Tensor:
-        """See `WorldBatch.output`."""
+        """(size, ...) a live view of a derived field, filled by the next call."""
         shape, dtype = output_shape(self._model, name)
         size, element = ctypes.c_int(), ctypes.c_int()
         address = self._library.mjb_output(
@@ -102,8 +103,8 @@ class PersistentBatch:
             )
         return self._view(address, shape, dtype)
 
-    def step(self, substeps: int) -> None:
-        """Advance all worlds, then compute the forces that no step computes.
+    def step(self, substeps: int, worlds: Sequence[int]) -> None:
+        """Advance worlds, then compute the forces that no step computes.
 
         The closing forward computes no stage: it copies the outputs out again, which
         applying a function alone does not.
@@ -113,52 +114,44 @@ class PersistentBatch:
         """
         if not 1 <= substeps <= _MAX_SUBSTEPS:
             raise PhysicsError(f"substeps must be from 1 to {_MAX_SUBSTEPS}, got {substeps}")
-        batch, library = self._handle.pointer, self._library
-        self._check(library.mjb_step(batch, None, 0, substeps, _STAGE_NONE))
-        function = ctypes.cast(library.mj_rnePostConstraint, ctypes.c_void_p)
-        self._check(library.mjb_apply(batch, None, 0, function, None, 0))
-        self._check(library.mjb_forward(batch, None, 0, _STAGE_NONE))
+        count = self._count(worlds)
+        library, batch, places = self._library, self._handle.pointer, self._places
+        self._check(library.mjb_step(batch, places, count, substeps, _STAGE_NONE), worlds)
+        self._check(library.mjb_apply(batch, places, count, self._function, None, 0), worlds)
+        self._check(library.mjb_forward(batch, places, count, _STAGE_NONE), worlds)
 
-    def clear(self, ids: Ids) -> None:
-        """See `WorldBatch.clear`."""
-        pointer, count = self._checked(ids)
-        self._check(
-            self._library.mjb_reset(self._handle.pointer, pointer, count, None, _STAGE_NONE)
-        )
+    def clear(self, worlds: Sequence[int]) -> None:
+        """Put worlds back to the model's defaults, whole MjData, computing nothing."""
+        count = self._count(worlds)
+        reset = self._library.mjb_reset
+        self._check(reset(self._handle.pointer, self._places, count, None, _STAGE_NONE), worlds)
 
-    def forward(self, ids: Ids) -> None:
-        """See `WorldBatch.forward`."""
-        pointer, count = self._checked(ids)
-        self._check(self._library.mjb_forward(self._handle.pointer, pointer, count, _STAGE_ALL))
-
-    def copy_world(self, world: int, data: mujoco.MjData) -> None:
-        """See `WorldBatch.copy_world`."""
-        if not 0 <= world < self._num_worlds:
-            raise PhysicsError(f"world must be from 0 to {self._num_worlds - 1}, got {world}")
-        self._library.mjb_getData(self._handle.pointer, world, _address(data))
+    def forward(self, worlds: Sequence[int]) -> None:
+        """Compute the outputs of worlds from their states."""
+        count = self._count(worlds)
+        forward = self._library.mjb_forward
+        self._check(forward(self._handle.pointer, self._places, count, _STAGE_ALL), worlds)
 
     def _view(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return tensor_at(address, (self._num_worlds, *shape), dtype, self._handle)
+        return tensor_at(address, (self.size, *shape), dtype, self._handle)
 
-    def _checked(self, ids: Ids) -> tuple[Any, int]:
-        if ids.dtype != np.int32 or ids.ndim != 1 or not ids.flags.c_contiguous:
-            raise PhysicsError(f"ids must be a contiguous int32 vector, got {ids.dtype}")
-        ascending = bool((ids[1:] > ids[:-1]).all())
-        if not ascending or (ids.size and not 0 <= ids[0] <= ids[-1] < self._num_worlds):
-            raise PhysicsError(f"ids must ascend within 0..{self._num_worlds - 1}, got {ids}")
-        return ids.ctypes.data_as(ctypes.POINTER(ctypes.c_int)), int(ids.size)
+    def _count(self, worlds: Sequence[int]) -> int:
+        count = len(worlds)
+        if not 1 <= count <= self.size:
+            raise PhysicsError(f"a block of {self.size} worlds was called for {count}")
+        return count
 
-    def _check(self, failed: int) -> None:
+    def _check(self, failed: int, worlds: Sequence[int]) -> None:
         if failed == 0:
             return
         status = self._library.mjb_status(self._handle.pointer)
-        world = next(index for index in range(self._num_worlds) if status[index])
-        text = self._library.mjb_error(self._handle.pointer, world).decode()
-        raise PhysicsError(f"MuJoCo raised in {failed} worlds; world {world}: {text}")
+        place = next(place for place in range(len(worlds)) if status[place])
+        text = self._library.mjb_error(self._handle.pointer, place).decode()
+        raise PhysicsError(f"MuJoCo raised in {failed} worlds; world {worlds[place]}: {text}")
 
 
-def _address(thing: mujoco.MjModel | mujoco.MjData) -> int:
-    return int(thing._address)  # noqa: SLF001  # the binding's own way to its C struct
+def _address(model: mujoco.MjModel) -> int:
+    return int(model._address)  # noqa: SLF001  # the binding's own way to its C struct
 
 
 @cache
@@ -184,7 +177,6 @@ def _library() -> ctypes.CDLL:
         "mjb_reset": (integer, (pointer, ids, integer, ids, integer)),
         "mjb_status": (ids, (pointer,)),
         "mjb_error": (ctypes.c_char_p, (pointer, integer)),
-        "mjb_getData": (None, (pointer, integer, pointer)),
     }
     for name, (result, arguments) in declarations.items():
         function = getattr(library, name)
