@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -156,6 +159,39 @@ def test_the_same_seed_gives_the_same_parameters(
         assert agent.parameter_hash() != start
         hashes.add((seed, agent.parameter_hash()))
     assert len(hashes) == 2
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """Twice as many busy processes as CPUs."""
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
+        for _ in range(2 * len(os.sched_getaffinity(0)))
+    ]
+    yield
+    for burner in burners:
+        burner.kill()
+        burner.wait()
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
+def test_load_does_not_change_a_bit(
+    make_agent: MakeAgent,
+    make_batch: MakeBatch,
+    request: pytest.FixtureRequest,
+    precision: Precision,
+) -> None:
+    hashes = []
+    for _ in range(2):
+        agent = make_agent(
+            precision=precision, actor_hidden=(128, 128), critic_hidden=(128, 128), layer_norm=True
+        )
+        for iteration in range(10):
+            batch = make_batch(seed=iteration, batch=256)
+            agent.update(batch, iteration=iteration, stop_requested=False)
+        hashes.append(agent.parameter_hash())
+        request.getfixturevalue("busy_machine")  # from the second run on
+    assert hashes[0] == hashes[1]
 
 
 def test_building_an_agent_leaves_the_global_generator_alone(make_agent: MakeAgent) -> None:
