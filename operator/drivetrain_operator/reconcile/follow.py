@@ -37,7 +37,7 @@ def adopt(context: Context) -> Transition | None:
 
 def see_job(context: Context) -> Transition | None:
     """Latch the UID of the attempt's Job: from now on its absence means that it was deleted."""
-    if context.ended or context.job is None:
+    if context.job is None:
         return None
     return Transition(context.with_status(job_uid=context.job.meta.uid).status)
 
@@ -65,7 +65,7 @@ def see_queue(context: Context) -> Transition | None:
 def see_pods(context: Context) -> Transition | None:
     """Scheduled, then Running, once all pods of the attempt are; until then the reason."""
     job = context.job
-    if context.wanted is None or job is None or job.held or job.ending:
+    if context.wanted is None or job is None or job.held:
         return None
     if context.status.attempt_running_at is not None:
         return None

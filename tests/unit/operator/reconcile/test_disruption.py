@@ -39,6 +39,40 @@ def test_a_disruption_restarts_at_once_without_counting_but_backs_off(reason: st
     assert reason in record.message
 
 
+def test_disruptions_double_the_wait_like_failures() -> None:
+    cluster = running(1)
+    waits = []
+    for _ in range(3):
+        cluster.disrupt(cluster.live_pods[0])
+        cluster.settle()
+        due = cluster.status.next_attempt_at
+        assert due is not None
+        waits.append((due - cluster.now).total_seconds())
+        cluster.clear()
+        cluster.now = due
+        cluster.begin()
+    assert waits == [10, 20, 40]
+    assert (cluster.status.restarts, cluster.status.disruptions) == (0, 3)
+
+
+def test_a_job_about_to_be_complete_is_not_disrupted_any_more() -> None:
+    cluster = running()
+    set_condition(cluster.job(), "SuccessCriteriaMet", "CompletionsReached")
+    set_condition(cluster.live_pods[0], "DisruptionTarget", "EvictionByEvictionAPI")
+    cluster.settle()
+    assert cluster.status.phase is Phase.RUNNING
+
+
+def test_the_code_of_a_disrupted_pod_is_not_its_own() -> None:
+    cluster = running(1)
+    pod = cluster.live_pods[0]
+    set_condition(pod, "DisruptionTarget", "PreemptionByScheduler")
+    cluster.finish(pod, 3)
+    cluster.job_controller()
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.disruptions) == (Phase.RESTARTING, 1)
+
+
 def test_the_jobs_message_is_all_that_lasts_of_an_evicted_pod() -> None:
     cluster = running(1)
     cluster.disrupt(cluster.live_pods[0])

@@ -7,6 +7,7 @@ from fake_cluster import FakeCluster, set_condition
 
 from drivetrain_api.digest import PROGRESS_LIMIT, TERMINATION_LIMIT, Digest, encode
 from drivetrain_api.status import ConditionType, Phase, Progress, Reason, RunSummaryDigest
+from drivetrain_operator.reconcile.decision import Decision
 
 
 def running(**spec: Any) -> FakeCluster:
@@ -118,6 +119,30 @@ def test_a_peers_exit_1_that_the_job_saw_first_does_not_hide_exit_3() -> None:
     set_condition(cluster.job(), "FailureTarget", "BackoffLimitExceeded", "limit")
     cluster.settle()
     assert condition_reason(cluster, ConditionType.FAILED) == Reason.NON_RETRYABLE_EXIT
+
+
+def test_only_a_policy_failure_names_a_rule() -> None:
+    cluster = running()
+    cluster.objects.pop(("Pod", cluster.pods[0]["metadata"]["name"]))
+    words = "not by rule at index 1"
+    set_condition(cluster.job(), "FailureTarget", "BackoffLimitExceeded", words)
+    cluster.settle()
+    assert cluster.status.phase is Phase.RESTARTING
+
+
+def test_a_job_that_was_complete_after_all_outweighs_the_verdict_on_its_attempt() -> None:
+    cluster = running(restart={"stallSeconds": 60})
+    cluster.later(60)
+    cluster.sync()
+    cluster.apply(Decision(cluster.decide().status))
+    assert cluster.status.history[-1].reason == Reason.STALLED
+    set_condition(cluster.job(), "Complete", "CompletionsReached")
+    cluster.settle()
+    status = cluster.status
+    assert status.phase is Phase.COMPLETE
+    assert [record.reason for record in status.history] == [Reason.TRAINING_COMPLETE]
+    assert not status.is_true(ConditionType.RESTARTING)
+    assert status.next_attempt_at is None
 
 
 def test_the_digest_speaks_where_the_pod_is_gone() -> None:

@@ -113,6 +113,14 @@ def test_the_next_attempt_waits_for_the_last_pod() -> None:
     assert cluster.status.attempt == 2
 
 
+def test_the_object_of_a_pod_that_is_over_keeps_nothing_back() -> None:
+    cluster = restarted()
+    cluster.later(10)
+    cluster.settle()
+    assert [p["status"]["phase"] for p in cluster.pods] == ["Failed"]
+    assert cluster.status.attempt == 2
+
+
 def test_a_pod_of_an_older_attempt_keeps_the_job_back_even_once_it_is_decided() -> None:
     cluster = restarted()
     straggler = copy.deepcopy(cluster.pods[0])
