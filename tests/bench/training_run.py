@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.support.rank_command import COMMAND, environment, write_attempt
 
 
 def train(spec: Mapping[str, Any], *, skip: float = 0.4) -> dict[str, float]:
     """Train, and give the median of each tag over the reports after the first `skip` of them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        attempt = {
-            "name": "bench",
-            "namespace": "default",
-            "uid": "bench",
-            "attempt": 1,
-            "created": "2026-01-01T00:00:00Z",
-            "spec": spec,
-        }
-        (path / "run.json").write_text(json.dumps(attempt))
-        command = [sys.executable, "-m", "drivetrain_trainer.train", "--spec", "run.json"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, cwd=path, env=environment, check=True, capture_output=True)
+        write_attempt(path, spec)
+        subprocess.run(COMMAND, cwd=path, env=environment(), check=True, capture_output=True)
         (events,) = path.glob("logs/*/*/*/events.out.tfevents.*")
         return medians(events, skip)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from rank_command import COMMAND, environment, write_attempt
 
 from drivetrain_api.artifacts.run_summary import RunSummary
 
@@ -19,23 +17,14 @@ LEAST_RETURN = 2_000.0
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_it_gallops_after_100k_steps(tmp_path: Path) -> None:
-    attempt = {
-        "name": "learning",
-        "namespace": "default",
-        "uid": "half-cheetah",
-        "attempt": 1,
-        "created": "2026-01-01T00:00:00Z",
-        "spec": {
-            "algo": {"name": "sac"},
-            "task": {"name": "half_cheetah"},
-            "training": {"totalEnvSteps": 100_000},
-            "evaluator": {"interval": 10_000, "episodes": 5},
-        },
+    spec = {
+        "algo": {"name": "sac"},
+        "task": {"name": "half_cheetah"},
+        "training": {"totalEnvSteps": 100_000},
+        "evaluator": {"interval": 10_000, "episodes": 5},
     }
-    (tmp_path / "run.json").write_text(json.dumps(attempt))
-    command = [sys.executable, "-m", "drivetrain_trainer.train", "--spec", "run.json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    write_attempt(tmp_path, spec)
+    subprocess.run(COMMAND, cwd=tmp_path, env=environment(), capture_output=True, check=True)
     (path,) = tmp_path.glob("logs/sac/half_cheetah/*/run_summary.json")
     summary = RunSummary.from_json(path.read_text())
     print(f"evaluated return {summary.evaluated_return}, best {summary.best_evaluated_return}")

@@ -6,14 +6,13 @@ SB3's distribution stands in ``references/`` with its script, versions and machi
 from __future__ import annotations
 
 import json
-import os
 import re
 import statistics
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from rank_command import COMMAND, environment, write_attempt
 
 REFERENCE = Path(__file__).parent / "references" / "sb3_inverted_double_pendulum.json"
 BUDGET = 15_000
@@ -40,19 +39,9 @@ def steps_to_solve(seed: int, folder: Path) -> int:
         "evaluator": {"interval": 1_000, "episodes": 10, "target": SOLVED},
         "checkpoint": {"interval": BUDGET},
     }
-    attempt = {
-        "name": "learning",
-        "namespace": "default",
-        "uid": f"seed-{seed}",
-        "attempt": 1,
-        "created": "2026-01-01T00:00:00Z",
-        "spec": spec,
-    }
-    (folder / "run.json").write_text(json.dumps(attempt))
-    command = [sys.executable, "-m", "drivetrain_trainer.train", "--spec", "run.json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    write_attempt(folder, spec)
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+        COMMAND, cwd=folder, env=environment(), capture_output=True, text=True, check=True
     )
     evaluated = [
         (int(steps.replace(",", "")), float(mean.replace(",", "")))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from rank_command import COMMAND, environment, write_attempt
 from tiny_run import TINY
 
 from drivetrain_api.artifacts.outcome import RankOutcome
@@ -34,22 +32,13 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
             "checkpoint": {"interval": INTERVAL, "keep": 2, "save_replay": True},
         },
     )
-    attempt = {
-        "name": "tiny",
-        "namespace": "default",
-        "uid": "run-1",
-        "attempt": 1,
-        "created": "2026-01-01T00:00:00Z",
-        "spec": spec,
-    }
-    (folder / "run.json").write_text(json.dumps(attempt))
+    write_attempt(folder, spec)
     (folder / "scratch").mkdir()
-    command = [sys.executable, "-m", "drivetrain_trainer.train"]
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
-            [*command, "--spec", "run.json", "--scratch", "scratch"],
+            [*COMMAND, "--scratch", "scratch"],
             cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env=environment(),
             stdout=log,
             stderr=log,
         )
