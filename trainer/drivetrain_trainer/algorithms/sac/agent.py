@@ -141,7 +141,7 @@ class SacAgent:
             self._examine(status, batch, iteration)
         return stop_requested if self._alone else status.stop_requested
 
-    def sync(self, stop_requested: bool) -> bool:  # noqa: FBT001 — as `update` takes it
+    def sync(self, *, stop_requested: bool) -> bool:
         """What `update` agrees on, without learning: for iterations of the warm-up."""
         self._attach(stop_requested=stop_requested)
         self._update.critic_reducer.exchange()
