@@ -164,7 +164,7 @@ def disrupted(pod: PodView) -> bool:
 
 
 def _lost(context: Context) -> Cause | None:
-    pod = next((p for p in context.attempt_pods if context.overdue(p)), None)
+    pod = next((p for p in context.attempt_pods if p.live and context.overdue(p)), None)
     if pod is None:
         return None
     words = f"pod {pod.meta.name} on node {pod.node or '?'} does not end after its grace period"

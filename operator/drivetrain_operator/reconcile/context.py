@@ -149,8 +149,11 @@ class Context:
 
 
 def overdue_at(pod: PodView) -> datetime | None:
-    """When a terminating pod is taken for lost with its node; None while it does not end."""
-    if not pod.live or pod.meta.deletion_at is None:
+    """When a terminating pod is taken for lost with its node; None while it does not end.
+
+    The object of a pod that is over hangs there as well, once no kubelet takes it away.
+    """
+    if pod.meta.deletion_at is None:
         return None
     return pod.meta.deletion_at + OVERDUE_MARGIN
 

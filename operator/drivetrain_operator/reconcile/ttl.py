@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def expires_at(context: Context) -> datetime | None:
     """When the children of a finished run are deleted; None where they are kept."""
     spec, finished = context.observed.run.spec, context.status.finished_at
-    if not context.terminal or spec is None or finished is None:
+    if spec is None or finished is None:
         return None
     kept = spec.ttl_seconds_after_finished
     return None if kept is None else finished + timedelta(seconds=kept)

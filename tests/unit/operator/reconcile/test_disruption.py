@@ -163,6 +163,22 @@ def test_a_forced_pod_that_a_finalizer_holds_is_not_forced_again() -> None:
     assert cluster.status.attempt == 1
 
 
+def test_what_is_left_of_a_pod_that_is_over_ends_nothing_but_goes_with_the_job() -> None:
+    cluster = running()
+    cluster.lost_nodes.add("node-1")
+    done = cluster.live_pods[0]
+    name = done["metadata"]["name"]
+    cluster.terminate(done)
+    cluster.finish(done, 0)
+    cluster.later(500)
+    cluster.settle()
+    assert cluster.status.phase is Phase.RUNNING
+    assert name in [p["metadata"]["name"] for p in cluster.pods]
+    cluster.edit(suspend=True)
+    cluster.settle()
+    assert name not in [p["metadata"]["name"] for p in cluster.pods]
+
+
 def test_the_next_attempt_runs_after_a_lost_node() -> None:
     cluster = running()
     cluster.lost_nodes.add("node-1")

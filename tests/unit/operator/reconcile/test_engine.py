@@ -4,7 +4,7 @@ import copy
 from datetime import timedelta, timezone
 
 import pytest
-from fake_cluster import START, FakeCluster
+from fake_cluster import START, FakeCluster, WriteError
 
 from drivetrain_api.status import Phase, Reason
 from drivetrain_operator.reconcile import engine
@@ -91,6 +91,20 @@ def test_the_wake_up_is_never_before_the_moment_it_is_for(fraction: float) -> No
     cluster.later(wait)
     cluster.sync()
     assert cluster.decide().status.attempt == 2
+
+
+def test_moments_between_two_seconds_wake_at_the_second_that_shows_them() -> None:
+    cluster = FakeCluster()
+    cluster.objects["Job", "walk-a1"] = {"kind": "Job", "metadata": {"uid": "else"}}
+    cluster.later(0.6)
+    with pytest.raises(WriteError, match="foreign"):
+        cluster.step()
+    wait = cluster.step().wake_after
+    assert wait == pytest.approx(5.4)
+    assert wait is not None
+    cluster.later(wait)
+    cluster.sync()
+    assert cluster.decide().fenced
 
 
 def test_the_earliest_moment_wins() -> None:
