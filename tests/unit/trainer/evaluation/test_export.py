@@ -88,14 +88,32 @@ def test_a_form_that_differs_is_not_written(
 
 def test_a_result_that_is_not_finite_differs_infinitely() -> None:
     deployed = DeployedPolicy(nn.Linear(3, 2), -torch.ones(2), torch.ones(2)).eval()
-    broken = largest_difference(deployed, lambda o: deployed(o) * torch.nan, 3)
+    broken, allowed = largest_difference(deployed, lambda o: deployed(o) * torch.nan, 3)
     assert broken == float("inf")
+    assert broken > allowed
 
 
 def test_differences_are_shares_of_half_the_range() -> None:
     deployed = DeployedPolicy(nn.Linear(3, 2), -1000 * torch.ones(2), 1000 * torch.ones(2)).eval()
-    difference = largest_difference(deployed, lambda o: deployed(o) + 0.5, 3)
+    difference, allowed = largest_difference(deployed, lambda o: deployed(o) + 0.5, 3)
+    assert allowed == exporting.TOLERANCE
     assert difference == pytest.approx(5e-4, rel=0.2)
+
+
+def test_a_steep_policy_may_round_otherwise_but_not_answer_otherwise() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 1, bias=False)
+    nn.init.normal_(layer.weight, std=300.0)
+    deployed = DeployedPolicy(layer, -torch.ones(1), torch.ones(1)).eval()
+
+    def summed_backwards(observation: Tensor) -> Tensor:
+        terms = (observation * layer.weight).flip(-1).detach()
+        return terms.cumsum(-1)[:, -1:]
+
+    difference, allowed = largest_difference(deployed, summed_backwards, 64)
+    assert exporting.TOLERANCE < difference <= allowed
+    wrong, allowed = largest_difference(deployed, lambda o: 1.001 * deployed(o), 64)
+    assert wrong > allowed
 
 
 def test_missing_onnx_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
