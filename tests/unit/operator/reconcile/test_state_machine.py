@@ -22,7 +22,6 @@ from drivetrain_api import labels
 from drivetrain_api.digest import PROGRESS_LIMIT, Digest, encode
 from drivetrain_api.status import Progress, TrainingRunStatus, phase_of
 
-ATTEMPT_KINDS = ("Job", "Service")
 KEPT_AFTER_TTL = {"PersistentVolumeClaim"}
 CODES = st.sampled_from([0, 0, 0, 1, 2, 3, 75, 137])
 ANSWERS = st.lists(
@@ -102,6 +101,15 @@ class RunMachine(RuleBasedStateMachine):
         except WriteError as error:
             assert "foreign" in str(error)  # noqa: PT017 - the only write that may fail here
 
+    @rule(resumes=st.booleans())
+    def a_suspension_is_seen_before_anything_else_is(self, resumes: bool) -> None:
+        """The run's watch is ahead of all others, by a suspension and a resumption."""
+        for suspend in (True, False)[: 1 + resumes]:
+            self.cluster.edit(suspend=suspend)
+            for _ in range(2):
+                self.cluster.sync_run()
+                self.the_operator_works([], fresh=False)
+
     @rule(minutes=st.integers(0, 1))
     def all_goes_well_for_a_while(self, minutes: int) -> None:
         self.cluster.later(60 * minutes)
@@ -157,10 +165,19 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["Job", "Service", "ConfigMap"]))
     def somebody_takes_the_next_name(self, kind: str) -> None:
-        name = f"walk-a{self.cluster.status.attempt + 1}"
+        """With all our labels: only the owner tells that it is not ours."""
+        number = self.cluster.status.attempt + 1
+        name = f"walk-a{number}"
+        marks = {labels.RUN_UID: self.cluster.uid, labels.ATTEMPT: str(number)}
+        owners = [{"kind": "TrainingRun", "uid": "another", "controller": True}]
         foreign: Object = {
             "kind": kind,
-            "metadata": {"name": name, "uid": "foreign", "labels": {labels.RUN: "walk"}},
+            "metadata": {
+                "name": name,
+                "uid": "foreign",
+                "labels": marks,
+                "ownerReferences": owners,
+            },
         }
         self.cluster.objects.setdefault((kind, name), foreign)
 
@@ -271,6 +288,7 @@ class RunMachine(RuleBasedStateMachine):
     def never_two_attempts_with_live_pods(self) -> None:
         attempts = {p["metadata"]["labels"][labels.ATTEMPT] for p in self.cluster.live_pods}
         assert len(attempts) <= 1, attempts
+        assert len(self.cluster.jobs) <= 1, [job["metadata"]["name"] for job in self.cluster.jobs]
 
     @invariant()
     def every_child_is_owned_and_of_a_known_attempt(self) -> None:
