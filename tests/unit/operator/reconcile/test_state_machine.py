@@ -45,7 +45,7 @@ class RunMachine(RuleBasedStateMachine):
         max_restarts=st.integers(0, 2),
         backoff=st.sampled_from([0, 10]),
         pending=st.sampled_from([None, 60]),
-        active=st.sampled_from([None, 900]),
+        active=st.sampled_from([None, 100]),
         ttl=st.sampled_from([None, 0, 100]),
         queue=st.booleans(),
         size=st.booleans(),
