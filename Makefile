@@ -54,6 +54,7 @@ bench: $(VENV)/.dev ## Side-by-side measurements into build/bench (NAME=... pick
 
 nightly: $(VENV)/.dev ## Long trials: learning curves, soaks
 	$(BIN)/python -m pytest -m "nightly and not gpu" --timeout 7200
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/unit --timeout 7200 -m "not nightly and not gpu and not slow"
 
 crd: $(VENV)/.dev ## Write the CRD generated from the models
 	$(BIN)/python -m drivetrain_api.crd

@@ -17,6 +17,8 @@ TAG: Final = "tag:yaml.org,2002:"
 Scalar = str | int | float | bool | None
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,39})")
+_BREAKS: Final = frozenset("\x85\u2028\u2029")
+"""Line breaks of YAML 1.1 that plain text would lose."""
 _PREFIXED = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(
     r"(?=.*[.eE])[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
@@ -60,6 +62,15 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_implicit_resolver(f"{TAG}float", _FLOAT, list("-+.0123456789"))
 _Dumper.add_implicit_resolver(f"{TAG}int", _PREFIXED, ["0"])
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Text; escaped where YAML would fold a Unicode line break into a space."""
+    style = '"' if _BREAKS & set(value) else None
+    return dumper.represent_scalar(f"{TAG}str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def dump(content: Mapping[str, Any]) -> str:
