@@ -18,6 +18,7 @@ from drivetrain_api.labels import ENV_SPEC_FILE
 from drivetrain_api.machine import cuda_devices, free_shared_memory
 from drivetrain_api.memory import MemoryCgroup
 from drivetrain_api.refusals import violations_of
+from drivetrain_api.trainingrun import MpsMode
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint_catalog import (
     CheckpointCatalog,
@@ -111,6 +112,7 @@ def check_run(attempt: AttemptSpec, storage: Path, machine: Machine) -> CheckedR
         lambda: check_writable(attempt, storage),
         lambda: _check_resume(attempt, spec, task, storage),
         lambda: _check_gpus(spec, machine),
+        lambda: _check_mps(spec),
         lambda: _check_memory(spec, task, machine),
         lambda: _check_shared_memory(spec, machine),
     )
@@ -156,6 +158,16 @@ def _check_gpus(spec: TrainingRunSpec, machine: Machine) -> None:
         raise _refused(
             "training.device",
             f"{device} is not there: this pod has {machine.gpus} GPUs ({machine.gpu_source})",
+        )
+
+
+def _check_mps(spec: TrainingRunSpec) -> None:
+    """A daemon that nobody starts must never be a silent fallback."""
+    mode = spec.accelerator.mps.mode
+    if mode is not MpsMode.DISABLED:
+        raise _refused(
+            "accelerator.mps.mode",
+            f"{mode} is not available in this release; available: {MpsMode.DISABLED}",
         )
 
 

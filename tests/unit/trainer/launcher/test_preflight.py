@@ -168,6 +168,14 @@ class TestDevices:
         else:
             assert list(refusals(tmp_path, machine, **spec)) == [path]
 
+    @pytest.mark.parametrize("mode", ["InContainer", "External"])
+    def test_mps_is_refused_by_name_never_ignored(self, tmp_path: Path, mode: str) -> None:
+        accelerator = {"gpusPerNode": 1, "mps": {"mode": mode}}
+        found = refusals(tmp_path, GPUS, accelerator=accelerator)
+        assert list(found) == ["accelerator.mps.mode"]
+        assert mode in found["accelerator.mps.mode"]
+        assert "available: Disabled" in found["accelerator.mps.mode"]
+
     def test_nccl_needs_shared_memory_and_we_do_not(self, tmp_path: Path) -> None:
         small = {"shared_bytes": 100 << 20}
         two = {"ranksPerNode": 2}
