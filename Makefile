@@ -36,8 +36,8 @@ test: $(VENV)/.dev ## Unit, contract and learning tests
 	$(BIN)/python -m pytest -m "not nightly and not bench and not gpu"
 
 lint: $(VENV)/.dev ## Linters, formatter, types, import contracts, generated files, changelog
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --check --no-cache .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m drivetrain_api.crd --check

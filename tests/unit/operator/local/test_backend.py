@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import Cluster
-
     from drivetrain_api.trainingrun import TrainingRun
 
     MakeRun = Callable[..., TrainingRun]
