@@ -1,0 +1,1 @@
+"""Wiring: kopf, the controller loop, health, metrics and the operator's command."""
