@@ -11,13 +11,27 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from drivetrain_api.base import ApiModel, NonNegativeInt
+from drivetrain_api.base import ApiModel, Flag, NonNegativeInt
 from drivetrain_api.status import Artifact, Message, Progress, RunSummaryDigest
+from drivetrain_api.trainingrun import MpsMode
 
 TERMINATION_LIMIT = 2048
 """Bytes of a termination message; Kubernetes keeps 4096, and only the tail beyond."""
 PROGRESS_LIMIT = 4096
 """Bytes of the progress ConfigMap's one entry; the admission policy holds it too."""
+
+
+class MpsReport(ApiModel):
+    """What became of CUDA MPS in the pod of rank 0."""
+
+    mode: MpsMode
+    """The mode that the spec asked for."""
+    ready: Flag
+    """Whether every daemon answers and, once the ranks use their GPUs, serves them."""
+    daemons: NonNegativeInt = 0
+    """Daemons that answer: those that the launcher started, or the injected one."""
+    message: Message = ""
+    """For a person: what was found, or what to do."""
 
 
 class Digest(ApiModel):
@@ -37,24 +51,36 @@ class Digest(ApiModel):
     """Digest of run_summary.json."""
     artifacts: Annotated[tuple[Artifact, ...], Field(max_length=16)] = ()
     """Files on the storage."""
+    mps: MpsReport | None = None
+    """CUDA MPS; unset where the spec does not ask for it."""
 
 
 def encode(digest: Digest, limit: int) -> str:
-    """ASCII JSON of at most `limit` bytes: artifacts, then the summary, are left out first."""
-    for kept in (
-        digest,
-        digest.model_copy(update={"artifacts": ()}),
-        digest.model_copy(update={"artifacts": (), "run_summary": None}),
-        digest.model_copy(
-            update={"artifacts": (), "run_summary": None, "message": digest.message[:256]}
-        ),
-    ):
+    """ASCII JSON of at most `limit` bytes.
+
+    What is left out where it is too long, in this order: the artifacts, the summary, the tails
+    of the messages, the report on MPS.
+
+    Raises:
+        ValueError: it is still too long.
+    """
+    without_artifacts = digest.model_copy(update={"artifacts": ()})
+    without_summary = without_artifacts.model_copy(update={"run_summary": None})
+    short = without_summary.model_copy(
+        update={"message": digest.message[:256], "mps": _shortened(digest.mps)}
+    )
+    without_mps = short.model_copy(update={"mps": None})
+    for kept in (digest, without_artifacts, without_summary, short, without_mps):
         text = json.dumps(
             kept.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":")
         )
         if len(text) <= limit:
             return text
     raise ValueError(f"digest does not fit {limit} bytes")
+
+
+def _shortened(report: MpsReport | None) -> MpsReport | None:
+    return report and report.model_copy(update={"message": report.message[:128]})
 
 
 def decode(text: str, limit: int) -> Digest | None:
