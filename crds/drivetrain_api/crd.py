@@ -1,6 +1,6 @@
 """The CustomResourceDefinition, generated from the models.
 
-``python -m drivetrain_api.crd`` writes the committed file, ``--check`` fails where it differs.
+``python -m drivetrain_api.crd`` writes the committed files, ``--check`` fails where one differs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PLURAL: Final = "trainingruns"
 CRD_NAME: Final = f"{PLURAL}.{GROUP}"
 COMMITTED: Final = Path("crds") / f"{CRD_NAME}.yaml"
 """Where the repository holds it, from its root."""
+CHART_COPY: Final = Path("charts") / "drivetrain" / "files" / f"{CRD_NAME}.yaml"
+"""The chart's own copy: a package of the chart holds nothing from outside its folder."""
 
 KEEPS_UNKNOWN_FIELDS: Final = ("training", "env")
 """Sections of the spec with retired keys: the operator answers them with what to use instead,
@@ -33,14 +35,16 @@ _COLUMNS: Final = (
     ("Algo", "string", ".spec.algo.name", "Algorithm.", 0),
     ("Task", "string", ".spec.task.name", "Task.", 0),
     ("Ranks", "integer", ".status.ranks", "Ranks of an attempt.", 0),
-    ("Progress", "integer", ".status.progress.percent", "Percent of the run done.", 0),
+    ("Progress", "string", ".status.done", "How far the run is.", 0),
     ("Steps/s", "string", ".status.progress.stepsPerSecond", "Throughput over all ranks.", 0),
     ("Reward", "string", ".status.progress.meanReward", "Mean return of 100 episodes.", 0),
     ("Restarts", "integer", ".status.restarts", "Counted failures.", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Time since its creation.", 0),
     ("Attempt", "integer", ".status.attempt", "Current or last attempt.", 1),
     ("EnvSteps", "integer", ".status.progress.envSteps", "Environment steps done.", 1),
+    ("ETA", "integer", ".status.progress.etaSeconds", "Estimated seconds to the end.", 1),
     ("Evaluated", "string", ".status.progress.evaluatedReturn", "Latest evaluated return.", 1),
+    ("Message", "string", ".status.message", "Why the run is in its phase.", 1),
 )
 
 
@@ -128,19 +132,24 @@ def render() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the committed file, or check it; 1 where it differs from the models."""
+    """Write the committed files, or check them; 1 where one differs from the models."""
     parser = argparse.ArgumentParser(prog="python -m drivetrain_api.crd", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
-    parser.add_argument("--path", type=Path, default=COMMITTED, help="default: %(default)s")
+    parser.add_argument("--path", type=Path, help=f"default: {COMMITTED} and {CHART_COPY}")
     options = parser.parse_args(arguments)
-    path: Path = options.path
+    paths: tuple[Path, ...] = (options.path,) if options.path else (COMMITTED, CHART_COPY)
     if not options.check:
-        path.write_text(render(), encoding="utf-8")
+        for path in paths:
+            path.write_text(render(), encoding="utf-8")
         return 0
-    if path.is_file() and path.read_text(encoding="utf-8") == render():
-        return 0
-    sys.stderr.write(f"{path} differs from the models: run python -m drivetrain_api.crd\n")
-    return 1
+    differing = [path for path in paths if not _holds(path)]
+    for path in differing:
+        sys.stderr.write(f"{path} differs from the models: run python -m drivetrain_api.crd\n")
+    return 1 if differing else 0
+
+
+def _holds(path: Path) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == render()
 
 
 if __name__ == "__main__":

@@ -132,8 +132,9 @@ def _status(path: str, node: dict[str, Any]) -> Iterator[str]:
 # -- drift -------------------------------------------------------------------------------------
 
 
-def test_the_committed_file_is_what_the_models_give() -> None:
-    committed = (REPOSITORY / crd.COMMITTED).read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", [crd.COMMITTED, crd.CHART_COPY], ids=str)
+def test_the_committed_files_are_what_the_models_give(path: Path) -> None:
+    committed = (REPOSITORY / path).read_text(encoding="utf-8")
 
     assert committed == crd.render(), "run python -m drivetrain_api.crd"
 
