@@ -1,0 +1,350 @@
+"""One connection to an API server: requests, watches and logs as plain JSON values.
+
+The Kubernetes client loads the configuration; requests then go over aiohttp directly, for
+its models cost more CPU than the rest of a request together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+import aiohttp
+
+from drivetrain_operator.cluster.credentials import Credentials
+from drivetrain_operator.cluster.errors import (
+    ApiError,
+    UnavailableError,
+    error_from_exception,
+    error_from_response,
+    error_from_status,
+)
+from drivetrain_operator.cluster.lines import LineTooLongError, split_lines
+from drivetrain_operator.cluster.transport import CONNECT_TIMEOUT_S, Call, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from drivetrain_operator.cluster.resources import Resource
+
+EVENT_LIMIT: Final = 32 * 2**20
+"""Bytes of one watch event: an object may have 3 MiB, and more once it is escaped."""
+LOG_LINE_LIMIT: Final = 4 * 2**20
+"""Bytes of one line of a pod's log."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_ANSWERED = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+"""What the transport raises; ValueError for an answer that is no JSON."""
+
+
+class Method(StrEnum):
+    """HTTP methods."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class ContentType(StrEnum):
+    """What a body is: an object, or one of the patches."""
+
+    JSON = "application/json"
+    APPLY_PATCH = "application/apply-patch+yaml"
+    """Server-side apply; JSON is YAML."""
+    JSON_PATCH = "application/json-patch+json"
+    MERGE_PATCH = "application/merge-patch+json"
+    STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+
+class WatchType(StrEnum):
+    """What happened to a watched object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    """Nothing: the object holds the resourceVersion that the watch has reached."""
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """One event of a watch."""
+
+    type: WatchType
+    object: dict[str, Any]
+
+
+class CallObserver(Protocol):
+    """Whoever counts calls."""
+
+    def __call__(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Take note of a call.
+
+        Args:
+            verb: RBAC's word: get, list, watch, create, update, patch, delete.
+            resource: Plural, with its subresource: ``trainingruns/status``.
+            code: HTTP status, or ``error`` where no answer came.
+            seconds: Until the answer was read; until it began for a watch or a log.
+        """
+
+
+_FAILED: Final = "ERROR"
+"""Type of the event whose object is a Status: the watch is over."""
+_VERBS: Final = {
+    Method.POST: "create",
+    Method.PUT: "update",
+    Method.PATCH: "patch",
+    Method.DELETE: "delete",
+}
+
+
+def _ignore(verb: str, resource: str, code: str, seconds: float) -> None:
+    """Count nothing."""
+
+
+class Cluster:
+    """An API server, for one event loop; close it, or use it as a context manager."""
+
+    def __init__(self, credentials: Credentials, observer: CallObserver | None = None) -> None:
+        self._transport = Transport(credentials)
+        self._observe = observer if observer is not None else _ignore
+
+    @classmethod
+    async def connect(
+        cls,
+        *,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        observer: CallObserver | None = None,
+    ) -> Cluster:
+        """The cluster that the settings point at; nothing is sent yet.
+
+        Args:
+            kubeconfig: This file alone. Otherwise ``$KUBECONFIG``, else the pod's service
+                account, else ``~/.kube/config``.
+            context: A context of the kubeconfig other than its current one.
+            observer: Called after each request.
+
+        Raises:
+            ConnectionSettingsError: none of these is there, or it cannot be read.
+        """
+        credentials = await Credentials.load(
+            kubeconfig=kubeconfig, context=context, now=time.monotonic()
+        )
+        return cls(credentials, observer)
+
+    @property
+    def namespace(self) -> str:
+        """The context's namespace, or the pod's own."""
+        return self._transport.credentials.namespace
+
+    @property
+    def host(self) -> str:
+        """Address of the API server."""
+        return self._transport.credentials.host
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls in flight fail."""
+        await self._transport.close()
+
+    async def request(
+        self,
+        method: Method,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        name: str | None = None,
+        subresource: str | None = None,
+        params: Mapping[str, str] = _NONE,
+        body: object = None,
+        content_type: ContentType = ContentType.JSON,
+        timeout_s: float = 15.0,
+    ) -> dict[str, Any]:
+        """Send one request and read its answer.
+
+        Nothing is tried twice, except that a refused token is read again once.
+
+        Args:
+            method: GET, POST, PUT, PATCH or DELETE.
+            resource: What is asked for.
+            namespace: None for all namespaces, and for what lives in none.
+            name: The object; None for the collection.
+            subresource: Such as ``status``.
+            params: Query parameters.
+            body: JSON values; None for no body.
+            content_type: What the body is.
+            timeout_s: Seconds for the whole call.
+
+        Returns:
+            The answer: an object, a list, or a ``Status``.
+
+        Raises:
+            ApiError: its subclass tells what failed.
+        """
+        path = resource.path(namespace, name, subresource)
+        verb = _VERBS.get(method) or ("get" if name is not None else "list")
+        call = Call(method.value, path, params)
+        if body is not None:
+            call = Call(method.value, path, params, json.dumps(body).encode(), content_type.value)
+        began, code = time.monotonic(), "error"
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._transport.send(call)
+                code = str(response.status)
+                content = await response.read()
+                return _answer(response, content)
+        except ApiError:
+            raise
+        except _ANSWERED as error:
+            raise error_from_exception(error, f"{method} {path}") from error
+        finally:
+            self._observe(verb, _label(resource, subresource), code, time.monotonic() - began)
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        params: Mapping[str, str] = _NONE,
+        timeout_s: float = 300.0,
+        silence_s: float = 70.0,
+    ) -> AsyncGenerator[WatchEvent]:
+        """Events of a collection, bookmarks included, until the server ends the watch.
+
+        To be closed when it is left early (`contextlib.aclosing`).
+
+        Args:
+            resource: What is watched.
+            namespace: None for all namespaces.
+            params: Query parameters; ``resourceVersion``, selectors.
+            timeout_s: Seconds after which the server is asked to end the watch.
+            silence_s: Seconds without a byte after which the connection counts as dead; a
+                server sends a bookmark about once a minute.
+
+        Raises:
+            ExpiredError: the resourceVersion is too old.
+            ApiError: any other failure, silence and unreadable events included.
+        """
+        asked = {
+            **params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(timeout_s))),
+        }
+        call = Call(Method.GET, resource.path(namespace), asked)
+        # The total is for a server that drips bytes and never ends the watch.
+        limits = aiohttp.ClientTimeout(
+            total=timeout_s + silence_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
+        )
+        lines = self._stream(call, ("watch", resource.plural), limits, EVENT_LIMIT)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                yield _event(line, call.path)
+
+    async def lines(
+        self,
+        resource: Resource,
+        *,
+        namespace: str,
+        name: str,
+        subresource: str = "log",
+        params: Mapping[str, str] = _NONE,
+    ) -> AsyncGenerator[str]:
+        """Lines of a text that the server streams: a pod's log, followed for as long as it takes.
+
+        To be closed when it is left early (`contextlib.aclosing`).
+
+        Args:
+            resource: What the object is.
+            namespace: Its namespace.
+            name: Its name.
+            subresource: What is read of it.
+            params: Query parameters, such as ``container``, ``follow``, ``tailLines``.
+
+        Raises:
+            ApiError: its subclass tells what failed.
+        """
+        call = Call(Method.GET, resource.path(namespace, name, subresource), params)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        counted = ("get", _label(resource, subresource))
+        found = self._stream(call, counted, limits, LOG_LINE_LIMIT)
+        async with contextlib.aclosing(found):
+            async for line in found:
+                yield line.decode(errors="replace")
+
+    async def _stream(
+        self, call: Call, counted: tuple[str, str], limits: aiohttp.ClientTimeout, line_limit: int
+    ) -> AsyncGenerator[bytes]:
+        """Lines of an answer, each as soon as it is there; `counted` are verb and resource."""
+        began, code = time.monotonic(), "error"
+        response: aiohttp.ClientResponse | None = None
+        doing = f"{counted[0]} {call.path}"
+        try:
+            try:
+                response = await self._transport.send(call, limits)
+                code = str(response.status)
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    _answer(response, await response.read())
+            finally:
+                self._observe(*counted, code, time.monotonic() - began)
+            async for line in split_lines(response.content.iter_any(), limit=line_limit):
+                yield line
+        except LineTooLongError as error:
+            raise UnavailableError(f"{doing}: {error}", reason="Unreadable") from error
+        except _ANSWERED as error:
+            raise error_from_exception(error, doing) from error
+        finally:
+            if response is not None:
+                response.close()
+
+
+def _label(resource: Resource, subresource: str | None) -> str:
+    return resource.plural if subresource is None else f"{resource.plural}/{subresource}"
+
+
+def _answer(response: aiohttp.ClientResponse, content: bytes) -> dict[str, Any]:
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+        raise error_from_response(response.status, content, response.headers.get("Retry-After", ""))
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError(f"the answer is no JSON object: {content[:100]!r}")  # noqa: TRY004 - as for no JSON at all
+    return found
+
+
+def _event(line: bytes, path: str) -> WatchEvent:
+    """One line of a watch.
+
+    Raises:
+        ApiError: it is an ERROR event, or none that can be read.
+    """
+    try:
+        content = json.loads(line)
+        kind, found = content["type"], dict(content["object"])
+        if kind != _FAILED:
+            return WatchEvent(WatchType(kind), found)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnavailableError(
+            f"watch {path}: an event that cannot be read: {line[:100]!r}", reason="Unreadable"
+        ) from error
+    raise error_from_status(found, HTTPStatus.OK)
