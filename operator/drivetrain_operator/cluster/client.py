@@ -26,6 +26,7 @@ from drivetrain_operator.cluster.errors import (
     error_from_response,
     error_from_status,
 )
+from drivetrain_operator.cluster.guest import guest_session
 from drivetrain_operator.cluster.lines import LineTooLongError, split_lines
 from drivetrain_operator.cluster.transport import CONNECT_TIMEOUT_S, Call, Transport
 
@@ -152,6 +153,10 @@ class Cluster:
     def host(self) -> str:
         """Address of the API server."""
         return self._transport.credentials.host
+
+    def guest_session(self) -> aiohttp.ClientSession:
+        """A session for a library that sends requests of its own; whoever takes it closes it."""
+        return guest_session(self._transport, self._observe)
 
     async def __aenter__(self) -> Self:
         return self

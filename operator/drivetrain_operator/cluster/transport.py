@@ -68,11 +68,9 @@ class Transport:
         url = URL(self.credentials.host + call.path, encoded=True)
         if call.params:
             url = url.with_query(call.params)
-        if self.credentials.due(time.monotonic()):
-            await self._refresh()
-        used = self.credentials.authorization()
+        used = await self.token()
         response = await self._once(call, url, limits)
-        if response.status == HTTPStatus.UNAUTHORIZED and await self._replace(used):
+        if response.status == HTTPStatus.UNAUTHORIZED and await self.replace(used):
             response.release()
             response = await self._once(call, url, limits)
         return response
@@ -90,13 +88,19 @@ class Transport:
             call.method, url, data=call.payload, headers=headers, timeout=limits, **self._fixed
         )
 
+    async def token(self) -> str | None:
+        """The ``Authorization`` header, fresh; None without one."""
+        if self.credentials.due(time.monotonic()):
+            await self._refresh()
+        return self.credentials.authorization()
+
     async def _refresh(self) -> None:
         async with self._refreshing:
             now = time.monotonic()
             if self.credentials.due(now):
                 await self.credentials.refresh(now)
 
-    async def _replace(self, used: str | None) -> bool:
+    async def replace(self, used: str | None) -> bool:
         """Whether there are other credentials than those that were refused."""
         async with self._refreshing:
             if self.credentials.authorization() != used:

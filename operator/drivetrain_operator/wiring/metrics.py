@@ -1,0 +1,180 @@
+"""What Prometheus sees: counters and histograms as things happen, gauges at the scrape.
+
+No label holds a name of a run, a pod or a namespace: the number of series is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from drivetrain_api.status import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prometheus_client import Metric
+
+    from drivetrain_api.status import TrainingRunStatus
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What is read when a scrape comes, and gone with what it was read from."""
+
+    phases: Callable[[], Iterable[Phase]]
+    """The phase of each run."""
+    queue_depth: Callable[[], int]
+    """Runs that are due and wait for a worker."""
+    queue_delayed: Callable[[], int]
+    """Runs that wait for a later moment."""
+    oldest_wait: Callable[[], float]
+    """Seconds that the run due for longest has waited."""
+    oldest_work: Callable[[], float]
+    """Seconds that a worker has held a run, the longest."""
+    watches: Callable[[], Iterable[tuple[str, float]]]
+    """Resource and seconds of silence of each watch, the most silent one of each resource."""
+    leading: Callable[[], bool]
+    """Whether this replica works."""
+
+
+class Metrics:
+    """The operator's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconcile = Histogram(
+            "drivetrain_reconcile_seconds",
+            "Seconds of a pass over a run, by the run's phase and by step (decide, apply).",
+            ("phase", "step"),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "drivetrain_reconcile_failures",
+            "Passes that failed and are tried again, by what the API server said.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._restarts = Counter(
+            "drivetrain_restarts",
+            "Attempts that ended and are followed by another, by the reason of the end.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._statuses = Counter(
+            "drivetrain_status_writes",
+            "Statuses that were written.",
+            registry=self.registry,
+        )
+        self._held = Counter(
+            "drivetrain_status_writes_held",
+            "Passes whose newer figures were held back for the progress interval.",
+            registry=self.registry,
+        )
+        self._missed = Counter(
+            "drivetrain_watch_missed",
+            "Changes that a resync found and the watch had not shown.",
+            registry=self.registry,
+        )
+        self._calls = Counter(
+            "drivetrain_api_requests",
+            "Requests to the API server, by verb, resource and status code.",
+            ("verb", "resource", "code"),
+            registry=self.registry,
+        )
+        self._call_seconds = Histogram(
+            "drivetrain_api_request_seconds",
+            "Seconds of a request to the API server, watches left out.",
+            ("verb",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        # Without a namespace of its own a process is told apart by its target alone.
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def watch(self, gauges: Gauges) -> None:
+        """Read these at every scrape from now on."""
+        self.registry.register(_AtScrape(gauges))
+
+    def called(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """A request to the API server came to its end."""
+        self._calls.labels(verb, resource, code).inc()
+        if verb != "watch":
+            self._call_seconds.labels(verb).observe(seconds)
+
+    def passed(self, phase: Phase | None, step: str, seconds: float) -> None:
+        """A step of a pass took that long."""
+        self._reconcile.labels((phase or Phase.PENDING).value, step).observe(seconds)
+
+    def failed(self, reason: str) -> None:
+        """A pass failed."""
+        self._failures.labels(reason).inc()
+
+    def wrote(self, before: TrainingRunStatus, after: TrainingRunStatus) -> None:
+        """A status was written; an attempt that it ended is counted where another follows."""
+        self._statuses.inc()
+        ended = after.restarts + after.disruptions - before.restarts - before.disruptions
+        if ended > 0 and after.history:
+            self._restarts.labels(after.history[-1].reason).inc(ended)
+
+    def held(self) -> None:
+        """Newer figures wait."""
+        self._held.inc()
+
+    def missed(self, changes: int) -> None:
+        """A resync found changes that the watch had not shown."""
+        self._missed.inc(changes)
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+class _AtScrape(Collector):
+    """Makes the gauges when they are asked for: what is gone leaves no series behind."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the registry would ask for all gauges to learn their names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges as they stand."""
+        tally = Tally(self._gauges.phases())
+        runs = GaugeMetricFamily("drivetrain_runs", "TrainingRuns by phase.", labels=("phase",))
+        for phase in Phase:
+            runs.add_metric([phase.value], tally[phase])
+        yield runs
+        silence = GaugeMetricFamily(
+            "drivetrain_watch_silence_seconds",
+            "Seconds since a watch last said something, the most silent one of the resource.",
+            labels=("resource",),
+        )
+        for resource, seconds in self._gauges.watches():
+            silence.add_metric([resource], seconds)
+        yield silence
+        for name, words, value in (
+            ("queue_depth", "Runs that are due and wait for a worker.", self._gauges.queue_depth()),
+            ("queue_delayed", "Runs that wait for a moment.", self._gauges.queue_delayed()),
+            ("queue_oldest_seconds", "Longest wait for a worker.", self._gauges.oldest_wait()),
+            ("work_oldest_seconds", "Longest pass in work.", self._gauges.oldest_work()),
+            ("leader", "1 where this replica works.", int(self._gauges.leading())),
+        ):
+            yield GaugeMetricFamily(f"drivetrain_{name}", words, value=value)
