@@ -26,10 +26,10 @@ def main(url: str, seconds: float) -> int:
     while True:
         ready, words = answer(url)
         if ready:
-            print(f"ready: {words}")
+            sys.stdout.write(f"ready: {words}\n")
             return 0
         if time.monotonic() >= deadline:
-            print(f"{url} is not ready after {seconds:.0f} s: {words}", file=sys.stderr)
+            sys.stderr.write(f"{url} is not ready after {seconds:.0f} s: {words}\n")
             return 1
         time.sleep(1)
 
