@@ -1,4 +1,8 @@
-"""What we write must come back by the watch: the surest sign that it is not dead."""
+"""What is known by other ways must be shown by the watch as well: else it is dead.
+
+A write of ours comes back by the watch, and what a list shows it shows too. A watch that
+owes an event for long is dead, whatever its connection looks like.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
-    from drivetrain_operator.cluster.store import RunKey
+    from drivetrain_operator.cluster.keys import RunKey
 
 
 class Echoes:
-    """Status writes whose event is still to come.
+    """What the watch of TrainingRuns has shown, and what it owes.
 
     Args:
         clock: Seconds of a clock that never goes back.
@@ -20,34 +24,46 @@ class Echoes:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._awaited: dict[RunKey, tuple[str, float]] = {}
+        self._shown: dict[RunKey, str] = {}
+        self._owed: dict[RunKey, tuple[str, float]] = {}
 
-    def written(self, key: RunKey, version: str) -> None:
-        """The run was written and has this resourceVersion now; a run that waits goes on so."""
-        _, since = self._awaited.get(key, ("", self._clock()))
-        self._awaited[key] = (version, since)
+    def expect(self, key: RunKey, version: str) -> None:
+        """The run has this resourceVersion: the watch must show it, unless it has."""
+        shown = self._shown.get(key)
+        if shown is not None and not newer(version, shown):
+            return
+        owed, since = self._owed.get(key, (version, self._clock()))
+        self._owed[key] = (version if newer(version, owed) else owed, since)
 
     def seen(self, key: RunKey, version: str) -> None:
         """The watch showed the run with this resourceVersion."""
-        awaited = self._awaited.get(key)
-        if awaited is not None and not newer(awaited[0], version):
-            del self._awaited[key]
+        self._shown[key] = version
+        owed = self._owed.get(key)
+        if owed is not None and not newer(owed[0], version):
+            del self._owed[key]
 
     def gone(self, key: RunKey) -> None:
         """The run was deleted: nothing of it comes any more."""
-        self._awaited.pop(key, None)
+        self._shown.pop(key, None)
+        self._owed.pop(key, None)
+
+    def keep(self, runs: Container[RunKey]) -> None:
+        """Forget all other runs: nobody reports a deletion that a watch missed."""
+        for key in {*self._shown, *self._owed}:
+            if key not in runs:
+                self.gone(key)
 
     def silence(self) -> float:
-        """Seconds that the oldest of them has been awaited; 0 without one."""
-        oldest = min((since for _, since in self._awaited.values()), default=None)
+        """Seconds that the watch has owed an event, the oldest; 0 where it owes none."""
+        oldest = min((since for _, since in self._owed.values()), default=None)
         return 0.0 if oldest is None else self._clock() - oldest
 
 
 def newer(version: str, than: str) -> bool:
     """Whether a resourceVersion is later than another one of the same resource.
 
-    They are integers on every API server that stores in etcd, and since 1.35 by contract;
-    what is none is later than anything that it does not equal.
+    Kubernetes promises that they are integers to be compared; what is none is later than
+    anything that it does not equal.
     """
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from drivetrain_api.status import TrainingRunStatus
-
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -84,11 +82,6 @@ class Metrics:
             "Passes whose newer figures were held back for the progress interval.",
             registry=self.registry,
         )
-        self._missed = Counter(
-            "drivetrain_watch_missed",
-            "Changes that a resync found and the watch had not shown.",
-            registry=self.registry,
-        )
         self._calls = Counter(
             "drivetrain_api_requests",
             "Requests to the API server, by verb, resource and status code.",
@@ -125,20 +118,17 @@ class Metrics:
         """A pass failed."""
         self._failures.labels(reason).inc()
 
-    def wrote(self, before: TrainingRunStatus, after: TrainingRunStatus) -> None:
-        """A status was written; an attempt that it ended is counted where another follows."""
+    def wrote(self) -> None:
+        """A status was written."""
         self._statuses.inc()
-        ended = after.restarts + after.disruptions - before.restarts - before.disruptions
-        if ended > 0 and after.history:
-            self._restarts.labels(after.history[-1].reason).inc(ended)
+
+    def restarted(self, reason: str, times: int) -> None:
+        """Attempts ended and are followed by another."""
+        self._restarts.labels(reason).inc(times)
 
     def held(self) -> None:
         """Newer figures wait."""
         self._held.inc()
-
-    def missed(self, changes: int) -> None:
-        """A resync found changes that the watch had not shown."""
-        self._missed.inc(changes)
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""

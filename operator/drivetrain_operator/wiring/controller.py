@@ -1,0 +1,234 @@
+"""The workers: take a run from the queue, look, decide, hold back what may wait, apply."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from drivetrain_operator.cluster.errors import ApiError, ConflictError, NotFoundError
+from drivetrain_operator.cluster.resources import TRAINING_RUNS
+from drivetrain_operator.manifests.settings import Settings
+from drivetrain_operator.queue import KeyedQueue, QueueClosedError
+from drivetrain_operator.reconcile.decision import Create
+from drivetrain_operator.reconcile.engine import reconcile
+from drivetrain_operator.reconcile.fields import mapping, text
+from drivetrain_operator.reconcile.throttle import only_figures_differ, throttle
+from drivetrain_operator.wiring.logs import get_logger, run_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import structlog
+
+    from drivetrain_api.status import TrainingRunStatus
+    from drivetrain_operator.cluster.apply import Applied
+    from drivetrain_operator.cluster.keys import RunKey
+    from drivetrain_operator.cluster.resources import Resource
+    from drivetrain_operator.reconcile.decision import Action, Decision
+    from drivetrain_operator.reconcile.fields import Object
+    from drivetrain_operator.reconcile.snapshot import Observed, RunView
+    from drivetrain_operator.wiring.echoes import Echoes
+    from drivetrain_operator.wiring.metrics import Metrics
+
+RETRY_AFTER_LIMIT: Final = 10.0
+"""Seconds; a server that asks for more patience gets it in several rounds."""
+FIRST_DELAY: Final = 0.5
+MAX_DELAY: Final = 60.0
+"""Seconds that a run waits after its first failure, and at most."""
+
+_log = get_logger(__name__)
+
+
+class Runs(Protocol):
+    """The store, as far as a pass needs it."""
+
+    def observed(self, key: RunKey) -> Observed | None:
+        """The run and everything around it; None once it is gone."""
+
+    def absorb(self, resource: Resource, obj: Object) -> None:
+        """Take note of the answer to a write of ours."""
+
+
+class Applies(Protocol):
+    """Whoever applies decisions."""
+
+    def apply(self, run: RunView, decision: Decision) -> Awaitable[Applied]:
+        """Apply a decision, in its order.
+
+        Raises:
+            ApiError: what failed; the run is to be tried again.
+        """
+
+
+class Inspects(Protocol):
+    """Whoever asks the API server for its opinion of a run's Job."""
+
+    def __call__(self, run: RunView) -> Awaitable[RunView]:
+        """The run, with the server's refusals added to its own.
+
+        Raises:
+            ApiError: the server gave no opinion.
+        """
+
+
+class NotLeadingError(RuntimeError):
+    """The Lease is not held at this moment: nothing may be written."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What the workers work with."""
+
+    runs: Runs
+    applier: Applies
+    inspect: Inspects
+    echoes: Echoes
+    """What the watch of TrainingRuns owes."""
+    metrics: Metrics
+    leading: Callable[[], bool]
+    """Whether this replica may write, asked before each decision is applied."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class Controller:
+    """Keeps runs as they should be; one for each event loop.
+
+    Args:
+        ports: What it works with.
+        manifests: The administrator's defaults for a run's objects.
+        interval: Shortest time between two writes of newer figures alone.
+    """
+
+    def __init__(
+        self, ports: Ports, manifests: Settings | None = None, *, interval: timedelta
+    ) -> None:
+        self._ports = ports
+        self._manifests = manifests or Settings()
+        self._interval = interval
+        self.queue: KeyedQueue[RunKey] = KeyedQueue(first_delay=FIRST_DELAY, max_delay=MAX_DELAY)
+        self._figures_at: dict[RunKey, datetime] = {}
+        """When figures of a run were last written."""
+        self._ended: dict[RunKey, int] = {}
+        """Attempts of a run that were followed by another, as last seen."""
+
+    async def work(self) -> None:
+        """One worker: passes over runs until the queue is closed."""
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosedError:
+                return
+            try:
+                await self._safely(key)
+            finally:
+                self.queue.done(key)
+
+    async def _safely(self, key: RunKey) -> None:
+        """One pass; whatever goes wrong with it is tried again, and hinders no other run."""
+        log = run_logger(_log, key.namespace, key.name)
+        try:
+            await self._pass(key)
+        except (ConflictError, NotFoundError) as error:
+            # The snapshot was stale; the watch brings what was missed.
+            self._again(key, error, log.debug)
+        except ApiError as error:
+            self._again(key, error, log.warning)
+            if error.retry_after:
+                # The whole server is busy: the worker rests with the run.
+                await asyncio.sleep(min(error.retry_after, RETRY_AFTER_LIMIT))
+        except NotLeadingError:
+            log.warning("not leading: nothing was applied")
+        except Exception:
+            self._ports.metrics.failed("Internal")
+            wait = self.queue.retry(key)
+            log.exception("a pass failed", retry_seconds=wait)
+        else:
+            self.queue.forget(key)
+
+    def _again(self, key: RunKey, error: ApiError, tell: Callable[..., object]) -> None:
+        self._ports.metrics.failed(error.reason or type(error).__name__)
+        wait = self.queue.retry(key)
+        tell("a pass failed", error=str(error), retry_seconds=wait)
+
+    async def _pass(self, key: RunKey) -> None:
+        observed = self._ports.runs.observed(key)
+        if observed is None:
+            self._forget(key)
+            return
+        self._count_restarts(key, observed.run.status)
+        observed = replace(observed, run=await self._ports.inspect(observed.run))
+        began = time.perf_counter()
+        decision = self._decide(key, observed)
+        decided = time.perf_counter()
+        self._ports.metrics.passed(decision.status.phase, "decide", decided - began)
+        if not self._ports.leading():
+            raise NotLeadingError
+        await self._apply(key, observed.run, decision)
+        self._ports.metrics.passed(decision.status.phase, "apply", time.perf_counter() - decided)
+        if decision.wake_after is not None:
+            self.queue.add(key, decision.wake_after)
+
+    def _decide(self, key: RunKey, observed: Observed) -> Decision:
+        now = self._ports.now()
+        decision = reconcile(observed, now, self._manifests)
+        held = throttle(
+            observed.run.status,
+            decision,
+            now=now,
+            last=self._figures_at.get(key),
+            interval=self._interval,
+        )
+        if held is not decision:
+            self._ports.metrics.held()
+        return held
+
+    async def _apply(self, key: RunKey, run: RunView, decision: Decision) -> None:
+        applied = await self._ports.applier.apply(run, decision)
+        if applied.run is not None:
+            self._written(key, run, decision, applied.run)
+        if applied.foreign is not None:
+            # The next look names it in the status.
+            self.queue.add(key)
+        self._tell(run_logger(_log, key.namespace, key.name), decision)
+
+    def _written(self, key: RunKey, run: RunView, decision: Decision, stored: Object) -> None:
+        version = text(mapping(stored, "metadata"), "resourceVersion")
+        if version != run.metadata.resource_version:
+            self._ports.echoes.expect(key, version)
+            self._ports.metrics.wrote()
+        if decision.status.progress != run.status.progress or only_figures_differ(
+            run.status, decision.status
+        ):
+            self._figures_at[key] = self._ports.now()
+        self._ports.runs.absorb(TRAINING_RUNS, stored)
+
+    def _tell(self, log: structlog.stdlib.BoundLogger, decision: Decision) -> None:
+        log = log.bind(attempt=decision.status.attempt, phase=decision.status.phase)
+        for event in decision.events:
+            log.info(event.message, reason=event.reason, type=event.type.value)
+        if decision.actions:
+            log.info("applied", actions=[_words(action) for action in decision.actions])
+        else:
+            log.debug("reconciled", wake_after=decision.wake_after)
+
+    def _count_restarts(self, key: RunKey, status: TrainingRunStatus) -> None:
+        """Count what is seen in the status: a write whose answer was lost counts as well."""
+        ended = status.restarts + status.disruptions
+        more = ended - self._ended.get(key, ended)
+        self._ended[key] = ended
+        if more > 0 and status.history:
+            self._ports.metrics.restarted(status.history[-1].reason, more)
+
+    def _forget(self, key: RunKey) -> None:
+        self._figures_at.pop(key, None)
+        self._ended.pop(key, None)
+        self._ports.echoes.gone(key)
+
+
+def _words(action: Action) -> str:
+    """An action in a log line."""
+    kind = f" {action.kind}" if isinstance(action, Create) else ""
+    return f"{type(action).__name__}{kind} {action.name}"
