@@ -42,7 +42,7 @@ _COLUMNS: Final = (
     ("Age", "date", ".metadata.creationTimestamp", "Time since its creation.", 0),
     ("Attempt", "integer", ".status.attempt", "Current or last attempt.", 1),
     ("EnvSteps", "integer", ".status.progress.envSteps", "Environment steps done.", 1),
-    ("ETA", "integer", ".status.progress.etaSeconds", "Estimated seconds to the end.", 1),
+    ("ETA(s)", "integer", ".status.progress.etaSeconds", "Estimated seconds to the end.", 1),
     ("Evaluated", "string", ".status.progress.evaluatedReturn", "Latest evaluated return.", 1),
     ("Message", "string", ".status.message", "Why the run is in its phase.", 1),
 )

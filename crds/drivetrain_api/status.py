@@ -73,7 +73,18 @@ class Reason(StrEnum):
     JOB_DELETED = "JobDeleted"
     CANNOT_START = "CannotStart"
     NAME_TAKEN = "NameTaken"
+    CREATION_REFUSED = "CreationRefused"
     QUEUED = "Queued"
+    UNSCHEDULABLE = "Unschedulable"
+    VOLUME_PENDING = "VolumePending"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    POD_SECURITY = "PodSecurityViolation"
+    POD_REFUSED = "PodRefused"
+    IMAGE_PULL = "ImagePullFailed"
+    CRASH_LOOP = "CrashLoopBackOff"
+    CONTAINER_WAITING = "ContainerWaiting"
+    MPS_SERVING = "MPSServing"
+    MPS_NOT_READY = "MPSNotReady"
 
 
 class ConditionStatus(StrEnum):
@@ -213,6 +224,10 @@ class TrainingRunStatus(ApiModel):
 
     phase: Phase | None = None
     """Derived from the conditions."""
+    message: Message | None = None
+    """Why it is in this phase: the words of the condition that decides it."""
+    done: Annotated[str, Field(strict=True, max_length=32)] | None = None
+    """Progress for a table: `42%`, or iterations where the length in steps is not known."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -272,6 +287,40 @@ class TrainingRunStatus(ApiModel):
         """Whether that condition is there and True."""
         found = self.condition(type_)
         return found is not None and found.status is ConditionStatus.TRUE
+
+
+_TOLD_BY = {
+    Phase.COMPLETE: (ConditionType.COMPLETE,),
+    Phase.FAILED: (ConditionType.FAILED,),
+    Phase.SUSPENDING: (ConditionType.SUSPENDED,),
+    Phase.SUSPENDED: (ConditionType.SUSPENDED,),
+    Phase.RESTARTING: (ConditionType.RESTARTING,),
+    Phase.RUNNING: (ConditionType.RUNNING,),
+}
+"""Conditions that explain a phase while they are True."""
+_HINDERS = (ConditionType.ACCEPTED, ConditionType.SCHEDULED, ConditionType.RUNNING)
+"""Conditions that explain Pending, the first that is False."""
+
+
+def message_of(status: TrainingRunStatus) -> str | None:
+    """Why the run is in its phase, in one line; None before anything is known."""
+    phase = phase_of(status)
+    if phase is Phase.PENDING:
+        found = (status.condition(type_) for type_ in _HINDERS)
+        told = (c for c in found if c is not None and c.status is ConditionStatus.FALSE)
+    else:
+        found = (status.condition(type_) for type_ in _TOLD_BY[phase])
+        told = (c for c in found if c is not None)
+    return next((c.message for c in told if c.message), None)
+
+
+def done_of(progress: Progress | None) -> str | None:
+    """How far the run is, for a table: `42%`, or iterations without a target in steps."""
+    if progress is None:
+        return None
+    if progress.percent is not None:
+        return f"{progress.percent}%"
+    return f"{progress.iteration} it" if progress.iteration else None
 
 
 def phase_of(status: TrainingRunStatus) -> Phase:

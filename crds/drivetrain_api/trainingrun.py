@@ -58,9 +58,9 @@ class MpsConfig(ApiModel):
     mode: MpsMode = MpsMode.DISABLED
     """Disabled, InContainer (one daemon per GPU in the pod) or External (injected)."""
     active_thread_percentage: Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
-    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of the daemon."""
+    """Percentage of a GPU's threads that each client may use."""
     pinned_memory_limit: ShortText | None = None
-    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of the daemon, such as 0=4G."""
+    """Device memory of each client: 4G for every GPU, or 0=4G,1=512M for each."""
 
 
 class AcceleratorConfig(ApiModel):
@@ -148,7 +148,7 @@ class TrainingRunSpec(ApiModel):
     queue_name: Name | None = None
     """Kueue LocalQueue of the attempt's Job."""
     scheduler_name: Name | None = None
-    """Scheduler of the pods."""
+    """Scheduler of the pods. With several nodes they name a PodGroup of the run's name."""
     deadlines: DeadlinesConfig = DeadlinesConfig()
     """Deadlines."""
     ttl_seconds_after_finished: Seconds | None = None

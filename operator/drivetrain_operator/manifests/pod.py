@@ -28,6 +28,11 @@ SHM_MOUNT: Final = "/dev/shm"  # noqa: S108 - the pod's own Memory emptyDir
 TMP_MOUNT: Final = "/tmp"  # noqa: S108 - likewise
 TERMINATION_LOG: Final = "/dev/termination-log"
 INDEX_FIELD: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+"""Read by the coscheduling plugin. Value: the PodGroup's name, which is the run's."""
+VOLCANO_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+"""Read by Volcano. Value: the PodGroup's name, which is the run's."""
 
 _MOUNTS: Final = {
     "spec": SPEC_MOUNT,
@@ -68,8 +73,21 @@ def pod_template(run: TrainingRun, attempt: int, settings: Settings) -> Manifest
     }
     if run.spec.scheduler_name is not None:
         spec["schedulerName"] = run.spec.scheduler_name
-    template = {"metadata": {"labels": child_labels(run, attempt)}, "spec": spec}
+    template = {"metadata": _metadata(run, attempt), "spec": spec}
     return overlaid(template, run.spec.pod_template or {})
+
+
+def _metadata(run: TrainingRun, attempt: int) -> Manifest:
+    """Labels of the pods, and the group's name where another scheduler may place them at once.
+
+    The group is named after the run: its PodGroup is made once, whatever the attempt.
+    """
+    metadata: Manifest = {"labels": child_labels(run, attempt)}
+    if run.spec.scheduler_name in (None, DEFAULT_SCHEDULER) or run.spec.topology.nodes == 1:
+        return metadata
+    metadata["labels"][COSCHEDULING_LABEL] = run.metadata.name
+    metadata["annotations"] = {VOLCANO_ANNOTATION: run.metadata.name}
+    return metadata
 
 
 def _trainer(run: TrainingRun, attempt: int, settings: Settings) -> Manifest:

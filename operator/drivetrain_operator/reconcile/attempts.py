@@ -25,6 +25,7 @@ def stopped(context: Context, reason: Reason = Reason.PODS_STOPPED, message: str
     """The context with the running segment closed: its time is added up."""
     total = active_seconds(context)
     context = context.with_status(active_seconds=total, attempt_running_at=None)
+    context = cleared(context, ConditionType.MPS_READY, reason)
     return cleared(context, ConditionType.RUNNING, reason, message)
 
 

@@ -86,7 +86,8 @@ def cause_of(context: Context) -> Cause | None:
 def _failures(context: Context) -> list[_Failure]:
     """Failed containers of the attempt, the likeliest culprit first.
 
-    What the Job stopped after the first failure left with 75; it comes last.
+    What the Job stopped after the first failure left with 75; it comes last. So does a pod
+    that the kubelet evicted for its own limits, but that one says so itself.
     """
     found = [
         _Failure(
@@ -100,7 +101,10 @@ def _failures(context: Context) -> list[_Failure]:
         for container in pod.containers
         if container.terminated is not None and container.terminated.exit_code != 0
     ]
-    return sorted(found, key=lambda f: (f.code == ExitCode.CHECKPOINTED, f.finished_at))
+    return sorted(
+        found,
+        key=lambda f: (f.code == ExitCode.CHECKPOINTED and not f.pod.reason, f.finished_at),
+    )
 
 
 def _rule(verdict: JobCondition | None) -> int | None:

@@ -40,7 +40,8 @@ def pending_deadline(context: Context) -> Transition | None:
     if moment is None or moment > context.now:
         return None
     limit = context.spec.deadlines.pending_seconds
-    why = obstacle(context) or "nothing is known to hinder it"
+    found = obstacle(context)
+    why = found.message if found is not None else "nothing is known to hinder it"
     words = f"attempt {context.status.attempt} is not running after {limit} s: {why}"
     cause = Cause(Effect.FINAL, Reason.PENDING_DEADLINE, words)
     return failed(context, cause, Reason.PENDING_DEADLINE, words)

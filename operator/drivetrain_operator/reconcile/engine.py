@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from drivetrain_api.status import phase_of
+from drivetrain_api.status import done_of, message_of, phase_of
 from drivetrain_operator.manifests.settings import Settings
 from drivetrain_operator.reconcile.accept import accept, refusals
 from drivetrain_operator.reconcile.context import Context, Rule, Timer, Transition
@@ -93,7 +93,10 @@ def reconcile(observed: Observed, now: datetime, settings: Settings | None = Non
     accepted = not refusals(run)
     context, events = _settled(context, accepted=accepted)
     context = context.with_status(
-        phase=phase_of(context.status), observed_generation=run.metadata.generation
+        phase=phase_of(context.status),
+        message=message_of(context.status),
+        done=done_of(context.status.progress),
+        observed_generation=run.metadata.generation,
     )
     made = creations(context, settings or Settings()) if accepted else ()
     return Decision(

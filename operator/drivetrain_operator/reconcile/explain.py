@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.digest import TERMINATION_LIMIT, Digest, decode
+from drivetrain_api.status import Reason
 from drivetrain_operator.manifests.names import progress_name
 
 if TYPE_CHECKING:
@@ -14,45 +17,106 @@ if TYPE_CHECKING:
     from drivetrain_operator.reconcile.views import ContainerView, PodView, Terminated
 
 _ORDINARY_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PULLS: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_BACKED_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*"(: ErrImagePull)?(: )?')
+"""What the kubelet puts before the error of the last pull while it waits for the next one."""
 _CREATE_EVENTS: Final = frozenset({"FailedCreate"})
+_REFUSALS: Final = (
+    ("exceeded quota", Reason.QUOTA_EXCEEDED),
+    ("violates PodSecurity", Reason.POD_SECURITY),
+)
+"""Words of the API server in a FailedCreate Event, and what they mean."""
 
 
-def obstacle(context: Context) -> str:
-    """Why the attempt's pods do not run yet; empty where nothing is known to hinder them."""
-    return next(_obstacles(context), "")
+@dataclass(frozen=True)
+class Obstacle:
+    """Why the attempt's pods do not run."""
+
+    reason: Reason
+    message: str
 
 
-def _obstacles(context: Context) -> Iterator[str]:
+def obstacle(context: Context) -> Obstacle | None:
+    """Why the attempt's pods do not run yet; None where nothing is known to hinder them."""
+    return next(_obstacles(context), None)
+
+
+def _obstacles(context: Context) -> Iterator[Obstacle]:
+    refused = _refused(context)
+    if refused is not None:
+        yield refused
+    for pod in context.attempt_pods:
+        if not pod.scheduled and pod.unscheduled_message:
+            yield _unscheduled(context, pod)
+        for container in pod.containers:
+            if container.waiting is not None and container.waiting.reason not in _ORDINARY_WAITS:
+                words = f"pod {pod.meta.name}: {waiting_words(container)}"
+                yield Obstacle(_waiting_reason(container.waiting.reason), words)
+
+
+def _refused(context: Context) -> Obstacle | None:
+    """What the API server answered the Job: a pod that was never created shows nowhere else."""
     job = context.job
-    pods = context.attempt_pods
-    if job is not None and len(pods) < context.spec.topology.nodes:
-        events = [
+    if job is None or len(context.attempt_pods) >= context.spec.topology.nodes:
+        return None
+    newest = max(
+        (
             event
             for event in context.observed.job_events
             if event.job_uid == job.meta.uid and event.reason in _CREATE_EVENTS
-        ]
-        newest = max(
-            events,
-            key=lambda e: (e.last_seen.timestamp() if e.last_seen else 0.0, e.message),
-            default=None,
-        )
-        if newest is not None:
-            yield f"{newest.reason}: {newest.message}"
-    for pod in pods:
-        if not pod.scheduled and pod.unscheduled_message:
-            yield f"pod {pod.meta.name} is not scheduled: {pod.unscheduled_message}"
-        for container in pod.containers:
-            if container.waiting is not None and container.waiting.reason not in _ORDINARY_WAITS:
-                yield f"pod {pod.meta.name}: {waiting_words(container)}"
+        ),
+        key=lambda e: (e.last_seen.timestamp() if e.last_seen else 0.0, e.message),
+        default=None,
+    )
+    if newest is None:
+        return None
+    reason = next(
+        (reason for words, reason in _REFUSALS if words in newest.message), Reason.POD_REFUSED
+    )
+    return Obstacle(reason, f"{newest.reason}: {newest.message}")
+
+
+def _unscheduled(context: Context, pod: PodView) -> Obstacle:
+    """The scheduler's words; about a claim, they leave out which one."""
+    words = pod.unscheduled_message
+    if "persistentvolumeclaim" not in words.lower():
+        return Obstacle(Reason.UNSCHEDULABLE, f"pod {pod.meta.name} is not scheduled: {words}")
+    claim = f" (claim {context.status.storage})" if context.status.storage else ""
+    return Obstacle(
+        Reason.VOLUME_PENDING, f"pod {pod.meta.name} waits for its volume{claim}: {words}"
+    )
+
+
+def _waiting_reason(reason: str) -> Reason:
+    if reason in _PULLS:
+        return Reason.IMAGE_PULL
+    return Reason.CRASH_LOOP if reason == "CrashLoopBackOff" else Reason.CONTAINER_WAITING
 
 
 def waiting_words(container: ContainerView) -> str:
-    """A waiting container's reason and message."""
+    """A waiting container's reason and message.
+
+    A failed pull and the wait for the next one are told alike: they alternate for ever,
+    and each change would be another write.
+    """
     if container.waiting is None:
         return ""
+    reason, message = container.waiting.reason, container.waiting.message
+    if reason in ("ErrImagePull", "ImagePullBackOff"):
+        reason, message = "ImagePullBackOff", _BACKED_OFF.sub("", message) or message
     kind = "init container" if container.init else "container"
-    words = f"{kind} {container.name}: {container.waiting.reason}"
-    return f"{words}: {container.waiting.message}" if container.waiting.message else words
+    words = f"{kind} {container.name}: {reason}"
+    return f"{words}: {message}" if message else words
 
 
 def termination_digest(context: Context, terminated: Terminated | None) -> Digest | None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from drivetrain_api.status import ConditionType, Reason
 from drivetrain_operator.reconcile.attempts import stopped
 from drivetrain_operator.reconcile.cause import disrupted
-from drivetrain_operator.reconcile.conditions import condition, normal
+from drivetrain_operator.reconcile.conditions import condition, normal, warning
 from drivetrain_operator.reconcile.context import Transition
-from drivetrain_operator.reconcile.explain import obstacle
+from drivetrain_operator.reconcile.explain import Obstacle, obstacle
 from drivetrain_operator.reconcile.views import PodPhase
 
 if TYPE_CHECKING:
@@ -75,17 +75,22 @@ def see_pods(context: Context) -> Transition | None:
     started = sum(_started(pod) for pod in pods)
     if started >= wanted:
         return _running(context, wanted)
-    why = obstacle(context)
     if placed < wanted:
-        words = why or f"{placed} of {wanted} pods scheduled"
-        waiting = condition(
-            context, ConditionType.SCHEDULED, Reason.WAITING_FOR_PODS, words, holds=False
-        )
-        return Transition(waiting.status)
+        return _waiting(context, ConditionType.SCHEDULED, f"{placed} of {wanted} pods scheduled")
     ready = _scheduled(context, wanted)
-    words = why or f"{started} of {wanted} pods running"
-    ready = condition(ready, ConditionType.RUNNING, Reason.WAITING_FOR_PODS, words, holds=False)
-    return Transition(ready.status)
+    return _waiting(ready, ConditionType.RUNNING, f"{started} of {wanted} pods running")
+
+
+def _waiting(context: Context, type_: ConditionType, count: str) -> Transition:
+    """That condition is False for what hinders the pods, or for what the count says.
+
+    The first sight of an obstacle is worth an Event: nobody looks at a run that waits.
+    """
+    why = obstacle(context) or Obstacle(Reason.WAITING_FOR_PODS, count)
+    old = context.status.condition(type_)
+    held = condition(context, type_, why.reason, why.message, holds=False)
+    told = why.reason is Reason.WAITING_FOR_PODS or (old is not None and old.reason == why.reason)
+    return Transition(held.status, None if told else warning(why.reason, why.message))
 
 
 def _started(pod: PodView) -> bool:

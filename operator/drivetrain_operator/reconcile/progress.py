@@ -9,6 +9,7 @@ from drivetrain_api.status import ConditionType, Progress, Reason
 from drivetrain_operator.reconcile.conditions import cleared, condition, normal
 from drivetrain_operator.reconcile.context import Transition
 from drivetrain_operator.reconcile.explain import attempt_digest
+from drivetrain_operator.reconcile.mps import mps_reported
 
 if TYPE_CHECKING:
     from drivetrain_operator.reconcile.context import Context
@@ -28,6 +29,8 @@ def report(context: Context) -> Transition | None:
         followed = followed.with_status(run_summary=digest.run_summary)
     if digest.artifacts:
         followed = followed.with_status(artifacts=digest.artifacts)
+    if digest.mps is not None:
+        followed = mps_reported(followed, digest.mps)
     first = not context.status.is_true(ConditionType.CHECKPOINTED) and followed.status.is_true(
         ConditionType.CHECKPOINTED
     )

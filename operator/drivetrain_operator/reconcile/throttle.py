@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from drivetrain_api.status import TrainingRunStatus
     from drivetrain_operator.reconcile.decision import Decision
 
-FIGURES: Final = ("progress", "progressed_at", "run_summary", "artifacts")
+FIGURES: Final = ("done", "progress", "progressed_at", "run_summary", "artifacts")
 """Fields of the status that move with the trainer's reports alone."""
 
 

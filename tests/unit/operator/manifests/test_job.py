@@ -192,6 +192,42 @@ def test_a_scheduler_is_named_where_the_run_names_one(make_run: MakeRun) -> None
     assert "schedulerName" not in pod_spec(make_run())
 
 
+def test_pods_of_a_gang_name_the_runs_group_in_every_attempt(make_run: MakeRun) -> None:
+    run = make_run(schedulerName="gang", topology={"nodes": 2})
+    for attempt in (1, 7):
+        metadata = attempt_job(run, attempt, Settings())["spec"]["template"]["metadata"]
+        assert metadata["labels"]["scheduling.x-k8s.io/pod-group"] == "walk"
+        assert metadata["annotations"] == {"scheduling.k8s.io/group-name": "walk"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topology": {"nodes": 2}},
+        {"topology": {"nodes": 2}, "schedulerName": "default-scheduler"},
+        {"schedulerName": "gang"},
+    ],
+    ids=["no scheduler", "the default one", "one node"],
+)
+def test_pods_that_need_no_gang_name_no_group(make_run: MakeRun, spec: dict[str, Any]) -> None:
+    metadata = built(make_run(**spec))["spec"]["template"]["metadata"]
+    assert set(metadata) == {"labels"}
+    assert "scheduling.x-k8s.io/pod-group" not in metadata["labels"]
+
+
+def test_a_run_may_name_another_group_or_none(make_run: MakeRun) -> None:
+    overlay = {
+        "metadata": {
+            "labels": {"scheduling.x-k8s.io/pod-group": "mine"},
+            "annotations": {"scheduling.k8s.io/group-name": None},
+        }
+    }
+    run = make_run(schedulerName="gang", topology={"nodes": 2}, podTemplate=overlay)
+    metadata = built(run)["spec"]["template"]["metadata"]
+    assert metadata["labels"]["scheduling.x-k8s.io/pod-group"] == "mine"
+    assert metadata["annotations"] == {}
+
+
 def test_the_pod_template_of_the_run_is_laid_over(make_run: MakeRun) -> None:
     overlay = {
         "metadata": {"annotations": {"team": "legs"}, "labels": {"cost": "42"}},
