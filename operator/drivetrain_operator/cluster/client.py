@@ -31,7 +31,7 @@ from drivetrain_operator.cluster.lines import LineTooLongError, split_lines
 from drivetrain_operator.cluster.transport import CONNECT_TIMEOUT_S, Call, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -111,6 +111,10 @@ _VERBS: Final = {
 
 def _ignore(verb: str, resource: str, code: str, seconds: float) -> None:
     """Count nothing."""
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
 class Cluster:
@@ -234,6 +238,7 @@ class Cluster:
         params: Mapping[str, str] = _NONE,
         timeout_s: float = 300.0,
         silence_s: float = 70.0,
+        opened: Callable[[], None] = _nothing,
     ) -> AsyncGenerator[WatchEvent]:
         """Events of a collection, bookmarks included, until the server ends the watch.
 
@@ -246,6 +251,7 @@ class Cluster:
             timeout_s: Seconds after which the server is asked to end the watch.
             silence_s: Seconds without a byte after which the connection counts as dead; a
                 server sends a bookmark about once a minute.
+            opened: Called once the server has let the watch in.
 
         Raises:
             ExpiredError: the resourceVersion is too old.
@@ -262,7 +268,7 @@ class Cluster:
         limits = aiohttp.ClientTimeout(
             total=timeout_s + silence_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
         )
-        lines = self._stream(call, ("watch", resource.plural), limits, EVENT_LIMIT)
+        lines = self._stream(call, ("watch", resource.plural), limits, EVENT_LIMIT, opened)
         async with contextlib.aclosing(lines):
             async for line in lines:
                 yield _event(line, call.path)
@@ -299,7 +305,12 @@ class Cluster:
                 yield line.decode(errors="replace")
 
     async def _stream(
-        self, call: Call, counted: tuple[str, str], limits: aiohttp.ClientTimeout, line_limit: int
+        self,
+        call: Call,
+        counted: tuple[str, str],
+        limits: aiohttp.ClientTimeout,
+        line_limit: int,
+        opened: Callable[[], None] = _nothing,
     ) -> AsyncGenerator[bytes]:
         """Lines of an answer, each as soon as it is there; `counted` are verb and resource."""
         began, code = time.monotonic(), "error"
@@ -313,6 +324,7 @@ class Cluster:
                     _answer(response, await response.read())
             finally:
                 self._observe(*counted, code, time.monotonic() - began)
+            opened()
             async for line in split_lines(response.content.iter_any(), limit=line_limit):
                 yield line
         except LineTooLongError as error:

@@ -149,6 +149,15 @@ class Store:
             self.put(resource, obj)
         self.sweep(resource, namespace, seen, version)
 
+    def rewind(self) -> None:
+        """The cluster was restored from a backup: anything may follow what is known."""
+        for run in self._runs.values():
+            run.version = 0
+        for children in self._children.values():
+            for child in children.values():
+                child.version = 0
+        self._deleted.found.clear()
+
     # --- what is known -----------------------------------------------------------------
 
     def observed(self, key: RunKey) -> Observed | None:
