@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "drivetrain"
 RELEASE = "drivetrain"
 NAMESPACE = "drivetrain-system"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # many times faster, where it is there
 
 
 class HelmError(Exception):
@@ -68,7 +69,7 @@ class Helm:
         text = self.run(
             "template", release, str(chart), "--namespace", namespace, values=values or {}
         )
-        return [item for item in yaml.safe_load_all(text) if item]
+        return [item for item in yaml.load_all(text, Loader=_LOADER) if item]
 
 
 def merged(*layers: Values) -> Object:
