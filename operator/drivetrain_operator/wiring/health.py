@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Check: TypeAlias = "Callable[[], Iterable[str]]"
 """Reasons against being healthy, in words; none where all is well."""
 
+TROUBLED_PATIENCE: Final = 5
+"""How much longer a watch may be silent that tries again after errors."""
 _log = get_logger(__name__)
 
 
@@ -74,13 +76,39 @@ def queue_check(
     return check
 
 
-def watch_check(watches: Callable[[], Iterable[tuple[str, float]]], limits: Limits) -> Check:
-    """Reasons from the watches: silent for longer than a sound one ever is."""
+@dataclass(frozen=True)
+class WatchState:
+    """How one watch stands."""
+
+    resource: str
+    silence: float
+    """Seconds since the server was last heard, or since it owes an event."""
+    trouble: str = ""
+    """Why it cannot follow at the moment, in words; it tries again by itself."""
+
+
+def watch_check(watches: Callable[[], Iterable[WatchState]], limits: Limits) -> Check:
+    """Reasons from the watches: silent for longer than a sound one ever is.
+
+    One that knows its trouble and tries again gets more time: a restart brings no API
+    server back.
+    """
 
     def check() -> Iterable[str]:
-        for resource, silence in watches():
-            if silence > limits.silent_seconds:
-                yield f"stale watch: nothing heard of {resource} for {silence:.0f} s"
+        for watch in watches():
+            patience = TROUBLED_PATIENCE if watch.trouble else 1
+            if watch.silence > patience * limits.silent_seconds:
+                words = f" ({watch.trouble})" if watch.trouble else ""
+                yield f"stale watch: {watch.resource} silent for {watch.silence:.0f} s{words}"
+
+    return check
+
+
+def trouble_check(watches: Callable[[], Iterable[WatchState]]) -> Check:
+    """Reasons from the watches that try again: what is decided may rest on old views."""
+
+    def check() -> Iterable[str]:
+        return (f"watch in trouble: {watch.trouble}" for watch in watches() if watch.trouble)
 
     return check
 

@@ -5,11 +5,10 @@ No label holds a name of a run, a pod or a namespace: the number of series is bo
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import GaugeMetricFamily
@@ -20,7 +19,7 @@ from prometheus_client.registry import Collector
 from drivetrain_api.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client import Metric
 
@@ -32,8 +31,8 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Gauges:
     """What is read when a scrape comes, and gone with what it was read from."""
 
-    phases: Callable[[], Iterable[Phase]]
-    """The phase of each run."""
+    phases: Callable[[], Mapping[str, int]]
+    """Runs by phase; the empty one is for those without a status yet."""
     queue_depth: Callable[[], int]
     """Runs that are due and wait for a worker."""
     queue_delayed: Callable[[], int]
@@ -44,8 +43,6 @@ class Gauges:
     """Seconds that a worker has held a run, the longest."""
     watches: Callable[[], Iterable[tuple[str, float]]]
     """Resource and seconds of silence of each watch, the most silent one of each resource."""
-    leading: Callable[[], bool]
-    """Whether this replica works."""
 
 
 class Metrics:
@@ -95,7 +92,9 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        # Without a namespace of its own a process is told apart by its target alone.
+        self._leader = Gauge(
+            "drivetrain_leader", "1 where this replica works.", registry=self.registry
+        )
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -103,6 +102,10 @@ class Metrics:
     def watch(self, gauges: Gauges) -> None:
         """Read these at every scrape from now on."""
         self.registry.register(_AtScrape(gauges))
+
+    def lead(self, leading: Callable[[], bool]) -> None:
+        """Tell by this whether the replica works."""
+        self._leader.set_function(leading)
 
     def called(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """A request to the API server came to its end."""
@@ -147,10 +150,12 @@ class _AtScrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges as they stand."""
-        tally = Tally(self._gauges.phases())
+        tally = dict(self._gauges.phases())
+        fresh = tally.pop("", 0)
         runs = GaugeMetricFamily("drivetrain_runs", "TrainingRuns by phase.", labels=("phase",))
         for phase in Phase:
-            runs.add_metric([phase.value], tally[phase])
+            pending = fresh if phase is Phase.PENDING else 0
+            runs.add_metric([phase.value], tally.get(phase.value, 0) + pending)
         yield runs
         silence = GaugeMetricFamily(
             "drivetrain_watch_silence_seconds",
@@ -165,6 +170,5 @@ class _AtScrape(Collector):
             ("queue_delayed", "Runs that wait for a moment.", self._gauges.queue_delayed()),
             ("queue_oldest_seconds", "Longest wait for a worker.", self._gauges.oldest_wait()),
             ("work_oldest_seconds", "Longest pass in work.", self._gauges.oldest_work()),
-            ("leader", "1 where this replica works.", int(self._gauges.leading())),
         ):
             yield GaugeMetricFamily(f"drivetrain_{name}", words, value=value)
