@@ -11,7 +11,8 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,6 +173,19 @@ class Api:
             self._local.connection = None
             raise
 
+    def lines(self, target: str, timeout_s: float = 60.0) -> Iterator[bytes]:
+        """Lines of an answer as they come, such as a watch's; on a connection of its own.
+
+        Raises:
+            OSError: The connection broke, or nothing came in time.
+        """
+        context = ssl.create_default_context(cafile=self._authority)
+        connection = http.client.HTTPSConnection(*self._address, context=context, timeout=timeout_s)
+        with closing(connection):
+            connection.request("GET", target, headers=self._headers)
+            with connection.getresponse() as response:
+                yield from response
+
     def close(self) -> None:
         """Close the connections of all threads, once none of them asks any more."""
         for connection in self._connections:
@@ -210,10 +224,17 @@ class Api:
         documents: Iterable[Object] = yaml.safe_load_all(path.read_text(encoding="utf-8"))
         return self.apply(*(item for item in documents if item), namespace=namespace)
 
-    def create(self, item: Object, *, namespace: str | None = None, **params: str) -> Object:
+    def create(
+        self,
+        item: Object,
+        *,
+        namespace: str | None = None,
+        timeout_s: float = 30.0,
+        **params: str,
+    ) -> Object:
         """POST it; `metadata.generateName` works."""
         folder = collection_of(item["apiVersion"], item["kind"], _namespace(item, namespace))
-        created: Object = self.request("POST", folder, item, **params)
+        created: Object = self.request("POST", folder, item, timeout_s=timeout_s, **params)
         return created
 
     def get(self, api: str, kind: str, name: str, namespace: str | None = None) -> Object:
