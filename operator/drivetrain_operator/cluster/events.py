@@ -38,7 +38,7 @@ BURST: Final = 25
 REFILL_SECONDS: Final = 60.0
 """After a burst, one Event of a run is written in this time."""
 REMEMBERED: Final = 4096
-"""Events, and runs, that are remembered; the longest unused are forgotten."""
+"""Runs, and reasons of runs, that are remembered; the longest unused are forgotten."""
 WAITING: Final = 1024
 """Events that wait to be written; beyond it the oldest are dropped."""
 
@@ -46,13 +46,12 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class _Key:
-    """What makes two Events the same one; no message stands for all further wordings."""
+class _Topic:
+    """What Events of a run are about."""
 
     run_uid: str
     type: EventType
     reason: str
-    message: str | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,8 @@ class EventRecorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
-        self._written: OrderedDict[_Key, _Written] = OrderedDict()
+        self._written: OrderedDict[_Topic, dict[str | None, _Written]] = OrderedDict()
+        """Of each topic by message; None stands for all wordings beyond the first few."""
         self._budgets: OrderedDict[str, _Budget] = OrderedDict()
         self.dropped = 0
         """Events that were not written: too many, or refused."""
@@ -169,45 +169,36 @@ class EventRecorder:
 
     async def _write(self, run: ObjectMeta, event: EventRecord) -> None:
         now = asyncio.get_running_loop().time()
-        key = self._key(run, event, now)
-        known = self._known(key, now)
+        written = self._recent(_Topic(run.uid, event.type, event.reason), now)
+        shared = event.message not in written and len(written) >= WORDINGS
+        message = None if shared else event.message
+        known = written.get(message)
         if known is not None:
             again = replace(known, count=known.count + 1, at=now)
             with contextlib.suppress(NotFoundError):
-                await self._raise_count(run, key, event, again)
-                self._remember(key, again)
+                await self._raise_count(run, event, again, shared=shared)
+                written[message] = again
                 return
         fresh = _Written(f"{run.name}.{secrets.token_hex(8)}", 1, now)
         await self._create(run, event, fresh)
-        self._remember(key, fresh)
+        written[message] = fresh
 
-    def _key(self, run: ObjectMeta, event: EventRecord, now: float) -> _Key:
-        key = _Key(run.uid, event.type, event.reason, event.message)
-        shared = replace(key, message=None)
-        if self._known(key, now) is not None:
-            return key
-        alike = sum(
-            replace(other, message=None) == shared and now - written.at < REPEAT_SECONDS
-            for other, written in self._written.items()
-        )
-        return key if alike < WORDINGS else shared
-
-    def _known(self, key: _Key, now: float) -> _Written | None:
-        found = self._written.get(key)
-        return found if found is not None and now - found.at < REPEAT_SECONDS else None
-
-    def _remember(self, key: _Key, written: _Written) -> None:
-        self._written[key] = written
-        self._written.move_to_end(key)
+    def _recent(self, topic: _Topic, now: float) -> dict[str | None, _Written]:
+        """What was written of a topic lately, to be added to."""
+        written = self._written.setdefault(topic, {})
+        self._written.move_to_end(topic)
         while len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
+        for message in [m for m, w in written.items() if now - w.at >= REPEAT_SECONDS]:
+            del written[message]
+        return written
 
     async def _raise_count(
-        self, run: ObjectMeta, key: _Key, event: EventRecord, written: _Written
+        self, run: ObjectMeta, event: EventRecord, written: _Written, *, shared: bool
     ) -> None:
         """The same Event again; the newest wording stands for those that share one."""
         body: dict[str, Any] = {"count": written.count, "lastTimestamp": self._timestamp()}
-        if key.message is None:
+        if shared:
             body["message"] = event.message
         await self._cluster.request(
             Method.PATCH,
