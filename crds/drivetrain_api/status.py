@@ -207,6 +207,8 @@ class AttemptRecord(ApiModel):
 
     attempt: NonNegativeInt
     """Number of the attempt, from 1."""
+    started_at: datetime | None = None
+    """When it was decided on."""
     reason: ShortText
     """Why it ended."""
     message: Message = ""

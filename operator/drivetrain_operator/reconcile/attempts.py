@@ -40,6 +40,7 @@ def ended(
     """The context with the status' attempt recorded as over."""
     record = AttemptRecord(
         attempt=context.status.attempt,
+        started_at=context.status.attempt_started_at,
         reason=reason.value,
         message=bounded(message),
         exit_code=exit_code,
