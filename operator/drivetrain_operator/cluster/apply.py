@@ -22,7 +22,13 @@ from drivetrain_operator.cluster.errors import (
     NotFoundError,
 )
 from drivetrain_operator.cluster.keys import RunKey
-from drivetrain_operator.cluster.resources import CONFIG_MAPS, JOBS, PODS, resource_of
+from drivetrain_operator.cluster.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    PODS,
+    TRAINING_RUNS,
+    resource_of,
+)
 from drivetrain_operator.cluster.status_writer import FIELD_MANAGER, StatusWriter
 from drivetrain_operator.reconcile.conditions import warning
 from drivetrain_operator.reconcile.decision import (
@@ -59,8 +65,15 @@ _REFUSALS: Final = frozenset(
 """Of a POST; 500 is what a webhook that cannot be reached ends in."""
 
 
-class ForeignNames(Protocol):
-    """Where names that are taken by others' objects are remembered for the next snapshot."""
+class Snapshots(Protocol):
+    """Where the next snapshot comes from; a `Store` is one.
+
+    What the API server answers to a write is in the next snapshot: a watch that is a moment
+    behind does not have it written once more.
+    """
+
+    def absorb(self, resource: Resource, obj: Object) -> None:
+        """The object is there now, in this state."""
 
     def note_foreign(self, key: RunKey, foreign: ForeignObject) -> None:
         """A child of this run met somebody else's object."""
@@ -91,7 +104,7 @@ class Applier:
 
     Args:
         cluster: The API server.
-        foreign: Where taken names are remembered.
+        snapshots: Where answers go, and taken names are remembered.
         recorder: Where Events go.
         now: The time, with an offset.
     """
@@ -99,13 +112,13 @@ class Applier:
     def __init__(
         self,
         cluster: Cluster,
-        foreign: ForeignNames,
+        snapshots: Snapshots,
         recorder: Recorder,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster
-        self._foreign = foreign
+        self._snapshots = snapshots
         self._recorder = recorder
         self._now = now
         self._statuses = StatusWriter(cluster)
@@ -123,6 +136,7 @@ class Applier:
         stored = None
         if decision.fenced or decision.status != run.status:
             stored = await self._statuses.write(run.metadata, decision.status)
+            self._snapshots.absorb(TRAINING_RUNS, stored)
         try:
             foreign = await self._act(run.metadata, decision.actions)
         finally:
@@ -148,10 +162,11 @@ class Applier:
         return None
 
     async def _create(self, run: ObjectMeta, action: Create) -> ForeignObject | None:
+        resource = resource_of(action.kind)
         try:
-            await self._cluster.request(
+            made = await self._cluster.request(
                 Method.POST,
-                resource_of(action.kind),
+                resource,
                 namespace=run.namespace,
                 params={"fieldManager": FIELD_MANAGER},
                 body=action.manifest,
@@ -159,12 +174,14 @@ class Applier:
         except AlreadyExistsError as taken:
             if not await self._owned(run, action, taken):
                 foreign = ForeignObject(action.kind, action.name, self._now())
-                self._foreign.note_foreign(RunKey(run.namespace, run.name), foreign)
+                self._snapshots.note_foreign(RunKey(run.namespace, run.name), foreign)
                 return foreign
         except ApiError as error:
             self._tell_refused(run, action, error)
             raise
-        self._foreign.clear_foreign(RunKey(run.namespace, run.name), action.kind, action.name)
+        else:
+            self._learn(resource, made)
+        self._snapshots.clear_foreign(RunKey(run.namespace, run.name), action.kind, action.name)
         return None
 
     async def _owned(self, run: ObjectMeta, action: Create, taken: AlreadyExistsError) -> bool:
@@ -173,29 +190,37 @@ class Applier:
         Raises:
             AlreadyExistsError: it is gone by now, or about to be: to be tried again.
         """
-        found = await self._find(run, resource_of(action.kind), action.name)
-        if found is None:
+        resource = resource_of(action.kind)
+        obj = await self._find(run, resource, action.name)
+        if obj is None:
             raise taken
+        found = Meta.from_object(obj)
         if found.controller_uid != run.uid:
             return False
         if found.deletion_at is not None:
             raise taken
+        self._learn(resource, obj)
         return True
+
+    def _learn(self, resource: Resource, obj: Object) -> None:
+        """Have the next snapshot hold an object of a kind that is watched."""
+        if resource in (JOBS, CONFIG_MAPS):
+            self._snapshots.absorb(resource, obj)
 
     async def _delete_child(self, run: ObjectMeta, action: DeleteChild) -> None:
         resource = resource_of(action.kind)
-        found = await self._find(run, resource, action.name)
+        obj = await self._find(run, resource, action.name)
+        found = Meta.from_object(obj) if obj is not None else None
         if found is not None and found.controller_uid == action.owner_uid:
             await self._delete(run, resource, action.name, found.uid)
 
-    async def _find(self, run: ObjectMeta, resource: Resource, name: str) -> Meta | None:
+    async def _find(self, run: ObjectMeta, resource: Resource, name: str) -> Object | None:
         try:
-            found = await self._cluster.request(
+            return await self._cluster.request(
                 Method.GET, resource, namespace=run.namespace, name=name
             )
         except NotFoundError:
             return None
-        return Meta.from_object(found)
 
     async def _delete(
         self, run: ObjectMeta, resource: Resource, name: str, uid: str, grace: int | None = None

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivetrain_operator.cluster.errors import ApiError, ConflictError, NotFoundError
-from drivetrain_operator.cluster.resources import TRAINING_RUNS
 from drivetrain_operator.manifests.settings import Settings
 from drivetrain_operator.queue import KeyedQueue, QueueClosedError
 from drivetrain_operator.reconcile.decision import Create
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from drivetrain_api.status import TrainingRunStatus
     from drivetrain_operator.cluster.apply import Applied
     from drivetrain_operator.cluster.keys import RunKey
-    from drivetrain_operator.cluster.resources import Resource
     from drivetrain_operator.reconcile.decision import Action, Decision
     from drivetrain_operator.reconcile.fields import Object
     from drivetrain_operator.reconcile.snapshot import Observed, RunView
@@ -47,9 +45,6 @@ class Runs(Protocol):
 
     def observed(self, key: RunKey) -> Observed | None:
         """The run and everything around it; None once it is gone."""
-
-    def absorb(self, resource: Resource, obj: Object) -> None:
-        """Take note of the answer to a write of ours."""
 
 
 class Applies(Protocol):
@@ -189,8 +184,8 @@ class Controller:
         applied = await self._ports.applier.apply(run, decision)
         if applied.run is not None:
             self._written(key, run, decision, applied.run)
-        if applied.foreign is not None:
-            # The next look names it in the status.
+        if applied.foreign is not None or decision.fenced:
+            # What was made, or was in the way, is seen at the next look, not told by a watch.
             self.queue.add(key)
         self._tell(run_logger(_log, key.namespace, key.name), decision)
 
@@ -203,7 +198,6 @@ class Controller:
             run.status, decision.status
         ):
             self._figures_at[key] = self._ports.now()
-        self._ports.runs.absorb(TRAINING_RUNS, stored)
 
     def _tell(self, log: structlog.stdlib.BoundLogger, decision: Decision) -> None:
         log = log.bind(attempt=decision.status.attempt, phase=decision.status.phase)

@@ -24,6 +24,7 @@ from drivetrain_operator.cluster.errors import (
     ThrottledError,
 )
 from drivetrain_operator.cluster.keys import RunKey
+from drivetrain_operator.cluster.resources import Resource
 from drivetrain_operator.manifests.kinds import ChildKind
 from drivetrain_operator.reconcile.decision import (
     Action,
@@ -37,6 +38,7 @@ from drivetrain_operator.reconcile.decision import (
     StripFinalizers,
 )
 from drivetrain_operator.reconcile.engine import reconcile
+from drivetrain_operator.reconcile.fields import Object
 from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RunView
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -51,6 +53,12 @@ class Notes:
 
     foreign: dict[tuple[ChildKind, str], ForeignObject] = field(default_factory=dict)
     events: list[EventRecord] = field(default_factory=list)
+    absorbed: list[tuple[str, str, str]] = field(default_factory=list)
+    """Kind, name and version of what the next snapshot holds."""
+
+    def absorb(self, resource: Resource, obj: Object) -> None:
+        meta = obj["metadata"]
+        self.absorbed.append((resource.kind, meta["name"], meta["resourceVersion"]))
 
     def note_foreign(self, key: RunKey, foreign: ForeignObject) -> None:
         assert key == KEY
@@ -189,11 +197,24 @@ def test_a_create_names_who_it_is_and_sends_the_manifest(bench: Bench) -> None:
     assert call.body == CREATE.manifest
 
 
+def test_answers_to_writes_are_in_the_next_snapshot(bench: Bench) -> None:
+    """A watch that is a moment behind must not have everything made once more."""
+    bench.apply(reconcile(Observed(bench.view()), NOW))
+    stored = {
+        (o["kind"], n): o["metadata"]["resourceVersion"]
+        for (_, _, n), o in bench.api.objects.items()
+    }
+    kinds = [kind for kind, _, _ in bench.notes.absorbed]
+    assert kinds == ["TrainingRun", "ConfigMap", "ConfigMap", "Job"]
+    assert all(stored[kind, name] == version for kind, name, version in bench.notes.absorbed)
+
+
 def test_our_own_object_is_a_success(bench: Bench) -> None:
     bench.api.add("jobs", child())
     bench.notes.foreign[ChildKind.JOB, "walk-a1"] = ForeignObject(ChildKind.JOB, "walk-a1", NOW)
     assert bench.act(CREATE).foreign is None
     assert bench.notes.foreign == {}
+    assert [name for _, name, _ in bench.notes.absorbed] == ["walk-a1"]
 
 
 @pytest.mark.parametrize(
