@@ -14,6 +14,7 @@ import aiohttp
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+    from yarl import URL
 
     from drivetrain_operator.cluster.client import CallObserver
     from drivetrain_operator.cluster.transport import Transport
@@ -33,9 +34,7 @@ def guest_session(transport: Transport, observe: CallObserver) -> aiohttp.Client
             code = str(response.status)
             return response
         finally:
-            watch = "watch" in request.url.query
-            verb = "watch" if watch else request.method.lower()
-            observe(verb, request.url.name, code, time.monotonic() - began)
+            observe(*_named(request.url), code, time.monotonic() - began)
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=transport.credentials.ssl),
@@ -44,6 +43,14 @@ def guest_session(transport: Transport, observe: CallObserver) -> aiohttp.Client
         proxy=transport.credentials.proxy(),
         middlewares=(host,),
     )
+
+
+def _named(url: URL) -> tuple[str, str]:
+    """RBAC's verb and resource of a read; what is served at all is asked for as well."""
+    parts = url.path.strip("/").split("/")
+    if len(parts) <= (2 if parts[0] == "api" else 3):
+        return "get", "discovery"
+    return "watch" if "watch" in url.query else "list", parts[-1]
 
 
 async def _authorised(

@@ -239,12 +239,15 @@ class _Inspection:
 
 def _reflectors(cluster: Cluster, store: Store, settings: OperatorSettings) -> Iterator[Reflector]:
     """One for each kind of object around a run."""
-    pace = Pace(silence_s=settings.watch_silence_seconds)
-    for resource, labels, fields in (
-        (JOBS, CHILD_SELECTOR, ""),
-        (PODS, CHILD_SELECTOR, ""),
-        (CONFIG_MAPS, CHILD_SELECTOR, ""),
-        (EVENTS, "", EVENT_SELECTOR),
+    silence = float(settings.watch_silence_seconds)
+    pace = Pace(silence_s=silence)
+    # Watches of Events get no bookmarks: a sound one is ended before its silence means anything.
+    brief = Pace(silence_s=silence, watch_timeout_s=silence * 0.45)
+    for resource, labels, fields, pace_ in (
+        (JOBS, CHILD_SELECTOR, "", pace),
+        (PODS, CHILD_SELECTOR, "", pace),
+        (CONFIG_MAPS, CHILD_SELECTOR, "", pace),
+        (EVENTS, "", EVENT_SELECTOR, brief),
     ):
         yield Reflector(
             cluster,
@@ -253,5 +256,5 @@ def _reflectors(cluster: Cluster, store: Store, settings: OperatorSettings) -> I
             namespaces=settings.namespaces,
             label_selector=labels,
             field_selector=fields,
-            pace=pace,
+            pace=pace_,
         )
