@@ -8,6 +8,7 @@ from typing import Final
 from drivetrain_api.algorithms import CriticKind
 from drivetrain_api.base import INT64_MAX
 from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.mps import parse_memory_limits
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import AVAILABLE_SIMULATORS, CollectorTensorDevice, TrainingConfig
 from drivetrain_api.trainingrun import MpsMode, TrainingRunSpec
@@ -138,6 +139,11 @@ def _mps(spec: TrainingRunSpec) -> Iterator[Violation]:
             "accelerator.mps.mode",
             f"{mps.mode} needs accelerator.gpus_per_node of at least 1; got 0",
         )
+    else:
+        try:
+            parse_memory_limits(mps.pinned_memory_limit, gpus)
+        except ValueError as error:
+            yield Violation("accelerator.mps.pinned_memory_limit", str(error))
 
 
 def _overrides(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Violation]:

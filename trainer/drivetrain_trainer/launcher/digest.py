@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain_api.artifacts.run_summary import RunSummary
+    from drivetrain_api.digest import MpsReport
     from drivetrain_api.status import Artifact, Progress
     from drivetrain_trainer.launcher.outcome import Verdict
 
@@ -35,6 +36,7 @@ def final_digest(
     progress: Progress | None = None,
     summary: RunSummaryDigest | None = None,
     artifacts: tuple[Artifact, ...] = (),
+    mps: MpsReport | None = None,
 ) -> Digest:
     """The report of an attempt that has ended."""
     return Digest(
@@ -44,6 +46,7 @@ def final_digest(
         progress=progress,
         run_summary=summary,
         artifacts=artifacts,
+        mps=mps,
     )
 
 

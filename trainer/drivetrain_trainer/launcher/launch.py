@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from drivetrain_api.artifacts.outcome import RunStatus
-from drivetrain_api.errors import SpecError
+from drivetrain_api.digest import MpsReport
+from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.memory import MemoryCgroup
 from drivetrain_trainer.evidence.fence import FencedError
@@ -20,18 +22,27 @@ from drivetrain_trainer.evidence.run_directory import (
 from drivetrain_trainer.evidence.run_summary import finish_abandoned
 from drivetrain_trainer.launcher.artifacts import list_artifacts
 from drivetrain_trainer.launcher.digest import (
+    MESSAGE_LIMIT,
     final_digest,
     log_verdict,
+    plain_text,
     summarise,
     write_termination_log,
 )
 from drivetrain_trainer.launcher.logs import configure_logging
+from drivetrain_trainer.launcher.mps.control import MpsError
+from drivetrain_trainer.launcher.mps.mode import DisabledMps
+from drivetrain_trainer.launcher.mps.start import start_mps
 from drivetrain_trainer.launcher.outcome import Verdict, judge
 from drivetrain_trainer.launcher.parent_death import adopt_orphans
-from drivetrain_trainer.launcher.preflight import Machine, check_run, read_attempt
+from drivetrain_trainer.launcher.preflight import MPS_MODE, Machine, check_run, read_attempt
 from drivetrain_trainer.launcher.processes import kill_descendants
 from drivetrain_trainer.launcher.progress import ProgressPublisher, parse_sink
-from drivetrain_trainer.launcher.reachability import UnreachableError, await_master
+from drivetrain_trainer.launcher.reachability import (
+    UnreachableError,
+    await_master,
+    await_own_name,
+)
 from drivetrain_trainer.launcher.scratch import Scratch
 from drivetrain_trainer.launcher.settings import LauncherSettings, Rendezvous
 from drivetrain_trainer.launcher.supervise import LINGER_SECONDS, Supervisor
@@ -47,9 +58,20 @@ if TYPE_CHECKING:
 
     from drivetrain_api.attempt import AttemptSpec
     from drivetrain_api.digest import Digest
+    from drivetrain_api.trainingrun import TrainingRunSpec
+    from drivetrain_trainer.launcher.mps.mode import Mps
     from drivetrain_trainer.launcher.signals import StopSignals
 
 log = structlog.get_logger(__name__)
+
+FINISH_SECONDS: Final = 5.0
+"""Most that the last report may take to reach the sink."""
+LEAST_FINISH_SECONDS: Final = 0.5
+"""What it is given even where the grace period is over: the kill may come a little late."""
+MESSAGE_SECONDS: Final = 0.5
+"""Kept of the grace period for the termination message and the end of the process."""
+LEAST_GRACE_SECONDS: Final = 5.0
+"""Taken for the grace period until the spec was read."""
 
 _STATUS = {
     ExitCode.DONE: RunStatus.COMPLETED,
@@ -81,6 +103,8 @@ class Launch:
     attempt: AttemptSpec | None = None
     rendezvous: Rendezvous | None = None
     publisher: ProgressPublisher | None = None
+    grace_seconds: float = LEAST_GRACE_SECONDS
+    mps: Mps = field(default_factory=DisabledMps)
 
     def __post_init__(self) -> None:
         self.settings = LauncherSettings.of(self.environ)
@@ -92,46 +116,45 @@ class Launch:
             verdict = self._train()
         except SpecError as error:
             verdict = Verdict(ExitCode.REFUSED, str(error), "SpecError")
+            self._note_mps(error)
         except UnreachableError as error:
             verdict = Verdict(ExitCode.FAILED, str(error), "UnreachableError")
         except Exception as error:
             log.exception("the launcher failed")
             kill_descendants(LINGER_SECONDS)
             verdict = Verdict(ExitCode.FAILED, f"launcher: {error}", type(error).__name__)
+        finally:
+            self.mps.stop()
         self._report(verdict)
         log_verdict(verdict)
         return verdict.exit_code
 
     def _train(self) -> Verdict:
         settings = self.settings
-        sink = parse_sink(settings.progress_sink)
+        sink = parse_sink(settings.progress_sink, self.environ)
         attempt = self.attempt = read_attempt(settings.spec_file)
+        self.grace_seconds = attempt.spec.grace_period_seconds
         configure_logging(process="launcher", run=attempt.name, attempt=attempt.attempt)
         rendezvous = self.rendezvous = Rendezvous.of(self.environ, attempt.spec.topology)
         scratch = Scratch(settings.scratch)
-        scratch.prepare(rendezvous.ranks)
-        publisher = ProgressPublisher(
+        publisher = self.publisher = ProgressPublisher(
             scratch.progress, sink if rendezvous.leads else None, attempt.attempt
         )
-        self.publisher = publisher
+        scratch.prepare(rendezvous.ranks)
         checked = check_run(attempt, settings.storage, Machine.of_pod(self.environ))
-        if not rendezvous.leads:
-            await_master(
-                rendezvous,
-                RENDEZVOUS_SECONDS,
-                stopped=lambda: self.signals.requested is not None,
-                pause=self.signals.wait,
-            )
+        self._meet(rendezvous)
         if self.signals.requested is not None:
             name = self.signals.requested.name
             return Verdict(ExitCode.CHECKPOINTED, f"stopped by {name} before training began")
         adopt_orphans()
+        self._start_mps(checked.spec, scratch, rendezvous.ranks, publisher)
         supervisor = Supervisor(
             signals=self.signals,
             publisher=publisher,
             scratch=scratch,
             ranks=rendezvous.ranks,
             memory=MemoryCgroup(),
+            companion=Watched(self.mps, publisher),
             grace_seconds=checked.spec.grace_period_seconds,
             alone=rendezvous.nodes == 1,
         )
@@ -143,26 +166,77 @@ class Launch:
             grace_seconds=checked.spec.grace_period_seconds,
             module=self.module,
         )
-        torchrun = start_torchrun(plan, self.environ)
+        torchrun = start_torchrun(plan, {**self.environ, **self.mps.environment()})
         log.info("torchrun started", pid=torchrun, ranks=list(rendezvous.ranks))
         return judge(rendezvous.ranks, scratch, supervisor.run(torchrun))
 
+    def _meet(self, rendezvous: Rendezvous) -> None:
+        """Wait until the first pod can be reached, or, where this is it, found."""
+        if rendezvous.nodes > 1:
+            wait = await_own_name if rendezvous.leads else await_master
+            wait(
+                rendezvous,
+                RENDEZVOUS_SECONDS,
+                stopped=lambda: self.signals.requested is not None,
+                pause=self.signals.wait,
+            )
+
+    def _start_mps(
+        self,
+        spec: TrainingRunSpec,
+        scratch: Scratch,
+        ranks: range,
+        publisher: ProgressPublisher,
+    ) -> None:
+        try:
+            self.mps = start_mps(spec, self.environ, scratch=scratch, ranks=ranks)
+        except MpsError as error:
+            raise SpecError((Violation(MPS_MODE, str(error)),)) from error
+        if self.mps.report is not None:
+            publisher.report_mps(self.mps.report)
+
+    def _note_mps(self, error: SpecError) -> None:
+        """Tell of MPS where it is what was refused."""
+        told = [found.message for found in error.violations if found.path == MPS_MODE]
+        if told and self.attempt is not None and self.publisher is not None:
+            mode = self.attempt.spec.accelerator.mps.mode
+            message = plain_text("; ".join(told), MESSAGE_LIMIT)
+            self.publisher.mps = MpsReport(mode=mode, ready=False, message=message)
+
     def _report(self, verdict: Verdict) -> None:
-        digest = self._digest(verdict)
+        """To the sink first, since a pod that its Job kills is soon gone, message and all."""
+        try:
+            digest = self._digest(verdict)
+        except Exception as error:
+            log.exception("the report lacks what lies in the run directory")
+            digest = final_digest(
+                self.attempt.attempt if self.attempt else 0,
+                verdict,
+                progress=self.publisher.latest if self.publisher else None,
+            )
+            del error
         if self.publisher is not None:
-            self.publisher.publish(digest)
+            self.publisher.finish(digest, self._time_to_tell())
         write_termination_log(
             self.settings.termination_log, digest, create=self.settings.termination_log_given
         )
+
+    def _time_to_tell(self) -> float:
+        """Seconds for the last publish: the grace period must leave time for the message."""
+        asked = self.signals.requested_at
+        if asked is None:
+            return FINISH_SECONDS
+        left = asked + self.grace_seconds - MESSAGE_SECONDS - time.monotonic()
+        return min(FINISH_SECONDS, max(LEAST_FINISH_SECONDS, left))
 
     def _digest(self, verdict: Verdict) -> Digest:
         """The last report; the pod of rank 0 adds what lies in the run directory."""
         if self.attempt is None or self.publisher is None:
             return final_digest(self.attempt.attempt if self.attempt else 0, verdict)
-        number, progress = self.attempt.attempt, self.publisher.latest
+        number, progress, mps = self.attempt.attempt, self.publisher.latest, self.publisher.mps
         directory = find_run_directory(self.attempt, self.settings.storage)
         if directory is None or self.rendezvous is None or not self.rendezvous.leads:
-            return final_digest(number, verdict, progress=progress)
+            return final_digest(number, verdict, progress=progress, mps=mps)
         status = _STATUS.get(verdict.exit_code, RunStatus.FAILED)
         failed = status is RunStatus.FAILED
         storage = self.settings.storage
@@ -185,4 +259,25 @@ class Launch:
             progress=progress,
             summary=summarise(summary, storage, directory) if summary is not None else None,
             artifacts=list_artifacts(directory, storage),
+            mps=mps,
         )
+
+
+@dataclass(frozen=True)
+class Watched:
+    """MPS beside the ranks, with its news told as they come."""
+
+    mps: Mps
+    publisher: ProgressPublisher
+
+    def poll(self, codes: Mapping[int, int]) -> Verdict | None:
+        """Look after it; publish what is new."""
+        verdict = self.mps.poll(codes)
+        report = self.mps.report
+        if report is not None:
+            self.publisher.report_mps(report)
+        return verdict
+
+    def stop(self) -> None:
+        """End it."""
+        self.mps.stop()

@@ -37,6 +37,8 @@ class Ending:
     """Seconds after which the launcher had to kill what did not stop."""
     out_of_memory: str | None = None
     """Words on the memory limit, where the kernel killed a process for it."""
+    failure: Verdict | None = None
+    """What, beside the ranks, made the launcher end the attempt."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class RankEnd:
 def judge(ranks: range, scratch: Scratch, ending: Ending) -> Verdict:
     """One verdict from the outcome file of each rank and what was seen of its process.
 
-    0 only if all ranks are done; 2 or 3 if any rank says so; 75 if all stopped in order (or
-    were done); else 1. The message is that of the first rank that decided the code.
+    0 only if all ranks are done; 2 or 3 if any rank says so; then what else failed; 75 if all
+    stopped in order (or were done); else 1. The message is that of the first rank that decided
+    the code.
     """
     ends = [_rank_end(rank, scratch, ending) for rank in ranks]
     codes = {end.code for end in ends}
@@ -73,6 +76,8 @@ def judge(ranks: range, scratch: Scratch, ending: Ending) -> Verdict:
             return _first(ends, code)
     if codes == {ExitCode.DONE}:
         return Verdict(ExitCode.DONE, "training is complete")
+    if ending.failure is not None:
+        return ending.failure
     if codes <= {ExitCode.DONE, ExitCode.CHECKPOINTED}:
         return Verdict(ExitCode.CHECKPOINTED, _stopped(ends, ending))
     return _torchrun_failure(ending) or _first(ends, ExitCode.FAILED)

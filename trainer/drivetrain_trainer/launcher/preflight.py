@@ -5,7 +5,8 @@ Everything here is refused for good (exit code 2): another attempt would find th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -18,7 +19,6 @@ from drivetrain_api.labels import ENV_SPEC_FILE
 from drivetrain_api.machine import cuda_devices, free_shared_memory
 from drivetrain_api.memory import MemoryCgroup
 from drivetrain_api.refusals import violations_of
-from drivetrain_api.trainingrun import MpsMode
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint_catalog import (
     CheckpointCatalog,
@@ -31,10 +31,11 @@ from drivetrain_trainer.evidence.run_directory import (
     check_writable,
     find_run_directory,
 )
+from drivetrain_trainer.launcher.mps.control import MpsError
+from drivetrain_trainer.launcher.mps.start import check_mps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.trainingrun import TrainingRunSpec
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 SPEC_LIMIT: Final = 1 << 20
 """Bytes of a run.json; a ConfigMap holds no more."""
 MIB: Final = 1 << 20
+MPS_MODE: Final = "accelerator.mps.mode"
 NCCL_SHARED_BYTES: Final = 64 * MIB
 """What NCCL's transport between the ranks of a pod takes of /dev/shm, for each rank."""
 
@@ -60,17 +62,25 @@ class Machine:
     """CUDA devices that a rank would see."""
     gpu_source: str
     """Where that figure comes from."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the pod."""
 
     @classmethod
-    def of_pod(cls, environ: Mapping[str, str]) -> Machine:
-        """Ask the kernel."""
-        memory, devices = MemoryCgroup().available(), cuda_devices(environ)
+    def of_pod(cls, environ: Mapping[str, str], root: Path = Path("/")) -> Machine:
+        """Ask the kernel.
+
+        Args:
+            environ: Environment of the pod.
+            root: Where ``proc``, ``sys`` and ``dev`` lie; another folder in tests alone.
+        """
+        memory, devices = MemoryCgroup(root).available(), cuda_devices(environ, root)
         return cls(
             available_bytes=memory.bytes,
             memory_source=memory.source,
-            shared_bytes=free_shared_memory(),
+            shared_bytes=free_shared_memory(root / "dev/shm"),
             gpus=len(devices.visible),
             gpu_source=devices.searched,
+            environ=environ,
         )
 
 
@@ -112,7 +122,7 @@ def check_run(attempt: AttemptSpec, storage: Path, machine: Machine) -> CheckedR
         lambda: check_writable(attempt, storage),
         lambda: _check_resume(attempt, spec, task, storage),
         lambda: _check_gpus(spec, machine),
-        lambda: _check_mps(spec),
+        lambda: _check_mps(spec, machine),
         lambda: _check_memory(spec, task, machine),
         lambda: _check_shared_memory(spec, machine),
     )
@@ -161,14 +171,11 @@ def _check_gpus(spec: TrainingRunSpec, machine: Machine) -> None:
         )
 
 
-def _check_mps(spec: TrainingRunSpec) -> None:
-    """A daemon that nobody starts must never be a silent fallback."""
-    mode = spec.accelerator.mps.mode
-    if mode is not MpsMode.DISABLED:
-        raise _refused(
-            "accelerator.mps.mode",
-            f"{mode} is not available in this release; available: {MpsMode.DISABLED}",
-        )
+def _check_mps(spec: TrainingRunSpec, machine: Machine) -> None:
+    try:
+        check_mps(spec, machine.environ)
+    except MpsError as error:
+        raise _refused(MPS_MODE, str(error)) from error
 
 
 def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> None:
@@ -197,17 +204,35 @@ def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> No
 
 
 def _check_shared_memory(spec: TrainingRunSpec, machine: Machine) -> None:
-    """Our own transport is memfd; NCCL's between the ranks of a pod is in /dev/shm."""
+    """Our own transport is memfd; NCCL's between the ranks of a pod is in /dev/shm.
+
+    In a pod that is a Memory emptyDir: it has a size of its own, and what is written there
+    counts in the container's memory limit too, so that the smaller of the two is what it holds.
+    """
     ranks = spec.topology.ranks_per_node
-    needed = ranks * NCCL_SHARED_BYTES
-    if ranks == 1 or not _on_device(spec, machine) or machine.shared_bytes >= needed:
+    if ranks == 1 or not _on_device(spec, machine):
         return
-    raise _refused(
-        "topology.ranks_per_node",
+    needed = ranks * NCCL_SHARED_BYTES
+    asks = (
         f"{ranks} ranks on GPUs need {needed / MIB:.0f} MiB of /dev/shm for NCCL "
-        f"({ranks} x {NCCL_SHARED_BYTES / MIB:.0f} MiB), {machine.shared_bytes / MIB:.1f} MiB are "
-        "free; its size counts in the memory limit, and a writer beyond it is killed",
+        f"({ranks} x {NCCL_SHARED_BYTES / MIB:.0f} MiB)"
     )
+    if machine.shared_bytes < needed:
+        raise _refused(
+            "topology.ranks_per_node",
+            f"{asks}, {machine.shared_bytes / MIB:.1f} MiB are free; enlarge the volume that is "
+            "mounted there. Its size counts in the memory limit, and a writer beyond it is killed",
+        )
+    processes = budget.process_bytes(ranks=ranks)
+    left = max(0, machine.available_bytes - processes)
+    if left < needed:
+        raise _refused(
+            "topology.ranks_per_node",
+            f"{asks}, which counts in the memory limit: available is "
+            f"{machine.available_bytes / MIB:.1f} MiB ({machine.memory_source}), less "
+            f"{processes / MIB:.0f} MiB for the processes themselves leaves {left / MIB:.1f} MiB, "
+            "and a writer beyond it is killed; raise the container's memory limit",
+        )
 
 
 def _on_device(spec: TrainingRunSpec, machine: Machine) -> bool:

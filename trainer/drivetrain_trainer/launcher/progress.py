@@ -16,8 +16,13 @@ from drivetrain_trainer.evidence.atomic import (
     read_bounded,
     write_text_atomically,
 )
+from drivetrain_trainer.launcher.configmap import ConfigMapSink
+from drivetrain_trainer.launcher.service_account import ProgressConfigMap
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain_api.digest import MpsReport
     from drivetrain_api.status import Progress
 
 log = structlog.get_logger(__name__)
@@ -30,7 +35,10 @@ class ProgressSink(Protocol):
     """Somewhere that the operator reads progress from."""
 
     def publish(self, text: str) -> None:
-        """Replace what is there; raises OSError where that fails."""
+        """Replace what is there; raises OSError where that is known to fail."""
+
+    def finish(self, seconds: float) -> None:
+        """See that what was published last arrives, within a bound; never raises."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +51,29 @@ class FileSink:
         """Replace the file atomically."""
         write_text_atomically(self.path, text, durable=False)
 
+    def finish(self, seconds: float) -> None:
+        """Nothing is under way: a file is written when `publish` returns."""
 
-def parse_sink(text: str | None) -> ProgressSink | None:
+
+def parse_sink(text: str | None, environ: Mapping[str, str]) -> ProgressSink | None:
     """The sink that ``DRIVETRAIN_PROGRESS_SINK`` names; None where it is unset.
 
+    Args:
+        text: Value of that variable.
+        environ: Environment of the pod, where the API server is named.
+
     Raises:
-        SpecError: it is none that this release has.
+        SpecError: it is no sink, or this is not a pod.
     """
     if text is None:
         return None
     kind, _, target = text.partition(":")
     if kind == "file" and target:
         return FileSink(Path(target))
-    reason = "configmap: is not available in this release" if kind == "configmap" else "unknown"
-    raise SpecError(
-        (Violation(ENV_PROGRESS_SINK, f"{reason}; available: file:<path>; got {text!r}"),)
-    )
+    if kind == "configmap":
+        return ConfigMapSink(ProgressConfigMap.of(target, environ))
+    reason = f"unknown; available: configmap:<name>, file:<path>; got {text!r}"
+    raise SpecError((Violation(ENV_PROGRESS_SINK, reason),))
 
 
 class ProgressPublisher:
@@ -76,6 +91,8 @@ class ProgressPublisher:
         self._complained = False
         self.latest: Progress | None = None
         """The last valid figures."""
+        self.mps: MpsReport | None = None
+        """What is known of MPS; None where the run does not ask for it."""
 
     def poll(self) -> None:
         """Look once; publish what is new."""
@@ -90,7 +107,13 @@ class ProgressPublisher:
         progress = self._read()
         if progress is not None:
             self.latest = progress
-            self.publish(Digest(attempt=self._attempt, progress=progress))
+            self._publish_live()
+
+    def report_mps(self, report: MpsReport) -> None:
+        """Tell of MPS from now on; at once where that is news."""
+        if report != self.mps:
+            self.mps = report
+            self._publish_live()
 
     def publish(self, digest: Digest) -> None:
         """Send a report to the sink; a sink that fails costs a warning, never the run."""
@@ -104,6 +127,15 @@ class ProgressPublisher:
             self._complained = True
         else:
             self._complained = False
+
+    def finish(self, digest: Digest, seconds: float) -> None:
+        """Send the last report, and wait until it has arrived, at most `seconds`."""
+        self.publish(digest)
+        if self._sink is not None:
+            self._sink.finish(seconds)
+
+    def _publish_live(self) -> None:
+        self.publish(Digest(attempt=self._attempt, progress=self.latest, mps=self.mps))
 
     def _read(self) -> Progress | None:
         try:

@@ -25,8 +25,17 @@ class Scratch:
         return self.folder / f"outcome-rank{rank}.json"
 
     def started(self, rank: int) -> Path:
-        """There once a rank handles signals itself."""
+        """There once a rank handles signals itself; holds its MPS pipe directory, if any."""
         return self.folder / f"started-rank{rank}"
+
+    def mps_evidence(self, rank: int) -> Path:
+        """How a rank shares its GPU (`MpsEvidence`)."""
+        return self.folder / f"mps-rank{rank}.json"
+
+    @property
+    def mps(self) -> Path:
+        """Folders of the MPS daemons."""
+        return self.folder / "mps"
 
     @property
     def progress(self) -> Path:
@@ -47,7 +56,8 @@ class Scratch:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             stale = [self.progress, self.torchrun]
-            stale += [path for rank in ranks for path in (self.outcome(rank), self.started(rank))]
+            for rank in ranks:
+                stale += [self.outcome(rank), self.started(rank), self.mps_evidence(rank)]
             for path in stale:
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)

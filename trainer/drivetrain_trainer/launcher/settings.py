@@ -109,7 +109,8 @@ class Rendezvous:
             nodes=nodes,
             ranks_per_node=ranks,
             node_rank=node_rank,
-            master_addr=environ.get(MASTER_ADDR) or _LOOPBACK,
+            # A pod that is alone needs no name of its own, and so no DNS.
+            master_addr=environ[MASTER_ADDR] if nodes > 1 else _LOOPBACK,
             master_port=port or _free_port(),
         )
 

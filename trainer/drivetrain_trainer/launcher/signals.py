@@ -6,6 +6,7 @@ import contextlib
 import select
 import signal
 import socket
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class StopSignals:
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
         """The first of SIGTERM, SIGINT, SIGHUP that came."""
+        self.requested_at: float | None = None
+        """When it came, on the monotonic clock: the grace period began then."""
         self.urgent = False
         """A second SIGINT came: a person does not want to wait."""
         self._wake, self._woken = socket.socketpair()
@@ -43,7 +46,9 @@ class StopSignals:
     def _latch(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.urgent |= number == signal.SIGINT and self.requested is not None
-        self.requested = self.requested or signal.Signals(number)
+        if self.requested is None:
+            self.requested = signal.Signals(number)
+            self.requested_at = time.monotonic()
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

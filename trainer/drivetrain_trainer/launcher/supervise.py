@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -19,7 +19,10 @@ from drivetrain_trainer.launcher.progress import INTERVAL_SECONDS
 from drivetrain_trainer.launcher.torchrun import read_report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivetrain_api.memory import MemoryCgroup
+    from drivetrain_trainer.launcher.outcome import Verdict
     from drivetrain_trainer.launcher.progress import ProgressPublisher
     from drivetrain_trainer.launcher.scratch import Scratch
     from drivetrain_trainer.launcher.signals import StopSignals
@@ -42,6 +45,20 @@ def time_to_stop(grace_seconds: float) -> float:
     return grace_seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, grace_seconds / 10))
 
 
+class Companion(Protocol):
+    """What runs beside the ranks for them."""
+
+    def poll(self, codes: Mapping[int, int]) -> Verdict | None:
+        """Look after it; the verdict where the attempt cannot go on.
+
+        Args:
+            codes: Exit codes of the children that have ended so far, by process id.
+        """
+
+    def stop(self) -> None:
+        """End it, the ranks having ended; within a second or two."""
+
+
 class Supervisor:
     """Watches one torchrun from its start to the end of its last descendant."""
 
@@ -53,6 +70,7 @@ class Supervisor:
         scratch: Scratch,
         ranks: range,
         memory: MemoryCgroup,
+        companion: Companion,
         grace_seconds: float,
         alone: bool,
     ) -> None:
@@ -64,6 +82,7 @@ class Supervisor:
             scratch: Where torchrun's report and the ranks' outcomes will be.
             ranks: Ranks of this pod.
             memory: Asked whether the kernel killed for memory.
+            companion: Looked after while the ranks run, and ended after them.
             grace_seconds: From the stop signal to the kill of the whole pod.
             alone: Whether this pod has all ranks; torchrun must not wait for other pods then.
         """
@@ -72,6 +91,8 @@ class Supervisor:
         self._scratch = scratch
         self._ranks = ranks
         self._memory = memory
+        self._companion = companion
+        self._failure: Verdict | None = None
         self._oom_kills = memory.oom_kills()
         self._seconds = time_to_stop(grace_seconds)
         self._alone = alone
@@ -94,7 +115,10 @@ class Supervisor:
                 break
             dismissed = self._lingers(torchrun)
             self._wait(TICK_SECONDS if self._watchful else INTERVAL_SECONDS)
+        if self._stopped_at is None:  # it may be why the ranks ended
+            self._failure = self._companion.poll(self._codes)
         self._end_torchrun(torchrun)
+        self._companion.stop()
         self._clear_away()
         self._publisher.poll()
         return Ending(
@@ -103,6 +127,7 @@ class Supervisor:
             stop=self._signals.requested,
             killed_after=self._killed_after,
             out_of_memory=self._out_of_memory(),
+            failure=self._failure,
         )
 
     @property
@@ -110,10 +135,17 @@ class Supervisor:
         return self._stopped_at is not None or self._idle_since is not None
 
     def _pass_stop_on(self, torchrun: int) -> None:
-        if self._signals.requested is None or self._stopped_at is not None:
+        """A signal, or a companion that failed, stops the ranks; both let them checkpoint."""
+        if self._stopped_at is not None:
             return
+        if self._signals.requested is not None:
+            log.info("stopping", signal=self._signals.requested.name, seconds=self._seconds)
+        else:
+            self._failure = self._companion.poll(self._codes)
+            if self._failure is None:
+                return
+            log.error("stopping", reason=self._failure.message, seconds=self._seconds)
         self._stopped_at = time.monotonic()
-        log.info("stopping", signal=self._signals.requested.name, seconds=self._seconds)
         send(torchrun, signal.SIGTERM)
 
     def _overdue(self) -> bool:

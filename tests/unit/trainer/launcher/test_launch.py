@@ -257,7 +257,7 @@ def test_a_fault_of_the_launcher_itself_is_reported(
     ended: list[float] = []
     monkeypatch.setattr(launch, "configure_logging", lambda **_: None)
     monkeypatch.setattr(launch, "kill_descendants", ended.append)
-    monkeypatch.setattr(launch, "parse_sink", lambda _: {}["sink"])
+    monkeypatch.setattr(launch, "parse_sink", lambda *_: {}["sink"])
     signals = StopSignals()
     try:
         with capture_logs() as logs:

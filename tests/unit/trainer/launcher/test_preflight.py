@@ -168,13 +168,48 @@ class TestDevices:
         else:
             assert list(refusals(tmp_path, machine, **spec)) == [path]
 
-    @pytest.mark.parametrize("mode", ["InContainer", "External"])
-    def test_mps_is_refused_by_name_never_ignored(self, tmp_path: Path, mode: str) -> None:
-        accelerator = {"gpusPerNode": 1, "mps": {"mode": mode}}
-        found = refusals(tmp_path, GPUS, accelerator=accelerator)
+    @pytest.mark.parametrize(
+        ("mode", "environ", "device", "message"),
+        [
+            ("InContainer", {}, "auto", "needs nvidia-cuda-mps-control, which is not on PATH"),
+            ("InContainer", {}, "cpu", "needs a learner on a GPU"),
+            ("InContainer", {}, "cuda:1", "training.device is cuda:1: set cuda or auto"),
+            (
+                "InContainer",
+                {"CUDA_MPS_PIPE_DIRECTORY": "/mps"},
+                "auto",
+                "CUDA_MPS_PIPE_DIRECTORY=/mps is injected into this container: set External",
+            ),
+            ("External", {}, "auto", "CUDA_MPS_PIPE_DIRECTORY is not set in this container"),
+            (
+                "External",
+                {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere"},
+                "auto",
+                "/nowhere/control: No such file or directory",
+            ),
+        ],
+    )
+    def test_mps_that_cannot_work_is_refused_never_ignored(
+        self, tmp_path: Path, mode: str, environ: dict[str, str], device: str, message: str
+    ) -> None:
+        found = refusals(
+            tmp_path,
+            replace(GPUS, environ={"PATH": str(tmp_path), **environ}),
+            accelerator={"gpusPerNode": 2, "mps": {"mode": mode}},
+            training={"totalEnvSteps": 1000, "device": device},
+        )
         assert list(found) == ["accelerator.mps.mode"]
-        assert mode in found["accelerator.mps.mode"]
-        assert "available: Disabled" in found["accelerator.mps.mode"]
+        assert message in found["accelerator.mps.mode"]
+
+    def test_what_nccl_writes_counts_in_the_memory_limit(self, tmp_path: Path) -> None:
+        two = {"ranksPerNode": 2}
+        narrow = replace(GPUS, available_bytes=1900 << 20)
+        message = refusals(tmp_path, narrow, topology=two)["topology.ranks_per_node"]
+        assert "128 MiB of /dev/shm" in message
+        assert "counts in the memory limit: available is 1900.0 MiB (tests)" in message
+        assert "raise the container's memory limit" in message
+        check_run(attempt(), tmp_path, narrow)
+        check_run(attempt(topology=two), tmp_path, replace(GPUS, available_bytes=2100 << 20))
 
     def test_nccl_needs_shared_memory_and_we_do_not(self, tmp_path: Path) -> None:
         small = {"shared_bytes": 100 << 20}
@@ -226,6 +261,40 @@ class TestResume:
         assert "checkpoint.resume_from" in refusals(tmp_path, **spec)
         self.commit(own.path, self.subject(tmp_path))
         check_run(attempt(**spec), tmp_path, ROOMY)
+
+
+V2 = {
+    "proc/self/cgroup": "0::/pod/trainer\n",
+    "proc/self/mountinfo": "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+    "sys/fs/cgroup/pod/memory.max": f"{2 * GIB}\n",
+    "sys/fs/cgroup/pod/memory.current": f"{GIB}\n",
+    "sys/fs/cgroup/pod/trainer/memory.max": "max\n",
+    "sys/fs/cgroup/pod/trainer/memory.current": f"{GIB}\n",
+}
+V1 = {
+    "proc/self/cgroup": "5:memory:/pod/trainer\n0::/\n",
+    "proc/self/mountinfo": "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+    "sys/fs/cgroup/memory/pod/memory.limit_in_bytes": f"{3 * GIB}\n",
+    "sys/fs/cgroup/memory/pod/memory.usage_in_bytes": f"{2 * GIB}\n",
+    "sys/fs/cgroup/memory/pod/trainer/memory.limit_in_bytes": f"{1 << 62}\n",
+    "sys/fs/cgroup/memory/pod/trainer/memory.usage_in_bytes": f"{2 * GIB}\n",
+}
+
+
+@pytest.mark.parametrize("files", [V2, V1], ids=["nested v2", "nested v1"])
+def test_the_limit_of_the_pod_above_counts(tmp_path: Path, files: dict[str, str]) -> None:
+    plenty = "MemTotal: 67108864 kB\nMemAvailable: 67108864 kB\n"
+    for name, content in {"proc/meminfo": plenty, **files}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    machine = Machine.of_pod({}, tmp_path)
+    assert machine.available_bytes == GIB
+    assert "/pod/memory." in machine.memory_source
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    message = next(iter(refusals(storage, machine).values()))
+    assert f"available is 1024.0 MiB ({machine.memory_source})" in message
 
 
 def test_this_machine_can_be_asked() -> None:

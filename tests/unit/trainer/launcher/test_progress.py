@@ -10,20 +10,26 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from drivetrain_api.digest import PROGRESS_LIMIT, Digest, decode
+from drivetrain_api.digest import PROGRESS_LIMIT, Digest, MpsReport, decode
 from drivetrain_api.errors import SpecError
 from drivetrain_api.status import Progress
+from drivetrain_api.trainingrun import MpsMode
+from drivetrain_trainer.launcher.configmap import ConfigMapSink
 from drivetrain_trainer.launcher.progress import FileSink, ProgressPublisher, parse_sink
 
 
 class Recorder:
     def __init__(self) -> None:
         self.seen: list[Digest] = []
+        self.waited: float | None = None
 
     def publish(self, text: str) -> None:
         found = decode(text, PROGRESS_LIMIT)
         assert found is not None
         self.seen.append(found)
+
+    def finish(self, seconds: float) -> None:
+        self.waited = seconds
 
 
 def report(path: Path, env_steps: int, **more: Any) -> None:
@@ -118,20 +124,53 @@ def test_without_a_sink_the_latest_figures_are_still_known(source: Path) -> None
     assert publisher.latest == Progress(env_steps=10)
 
 
+def test_news_of_mps_is_published_at_once_and_stays(source: Path) -> None:
+    sink = Recorder()
+    publisher = ProgressPublisher(source, sink, attempt=2)
+    waiting = MpsReport(mode=MpsMode.IN_CONTAINER, ready=False, daemons=1, message="soon")
+    ready = waiting.model_copy(update={"ready": True})
+    for news in (waiting, waiting, ready):
+        publisher.report_mps(news)
+    report(source, 10)
+    publisher.poll()
+    assert [digest.mps for digest in sink.seen] == [waiting, ready, ready]
+    assert sink.seen[-1].progress == Progress(env_steps=10)
+
+
+def test_the_last_report_is_waited_for(source: Path) -> None:
+    sink = Recorder()
+    last = Digest(attempt=1, exit_code=0)
+    ProgressPublisher(source, sink, attempt=1).finish(last, 3.5)
+    assert (sink.seen, sink.waited) == ([last], 3.5)
+    ProgressPublisher(source, None, attempt=1).finish(last, 3.5)
+
+
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
 def test_sinks_are_parsed_by_name() -> None:
-    assert parse_sink(None) is None
-    assert parse_sink("file:/a:b") == FileSink(Path("/a:b"))
+    assert parse_sink(None, {}) is None
+    assert parse_sink("file:/a:b", {}) == FileSink(Path("/a:b"))
+    assert isinstance(parse_sink("configmap:run-progress", POD), ConfigMapSink)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "environ", "message"),
     [
-        ("configmap:run-progress", "configmap: is not available in this release; available: file:"),
-        ("file:", "unknown; available: file:<path>; got 'file:'"),
-        ("http://x", "unknown"),
-        ("/path", "unknown"),
+        ("file:", POD, "unknown; available: configmap:<name>, file:<path>; got 'file:'"),
+        ("http://x", POD, "unknown"),
+        ("/path", POD, "unknown"),
+        ("configmap:", POD, "needs the name of a ConfigMap; got ''"),
+        ("configmap:../secrets/x", POD, "needs the name of a ConfigMap"),
+        ("configmap:Run", POD, "needs the name of a ConfigMap"),
+        ("configmap:" + "a" * 254, POD, "needs the name of a ConfigMap"),
+        ("configmap:run", {}, "configmap:run needs a pod, where KUBERNETES_SERVICE_HOST"),
+        ("configmap:run", {**POD, "KUBERNETES_SERVICE_PORT": "0"}, "needs a pod"),
+        ("configmap:run", {**POD, "KUBERNETES_SERVICE_PORT": "x"}, "Outside of one use file:"),
     ],
 )
-def test_others_are_refused_by_name(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=f"DRIVETRAIN_PROGRESS_SINK: {message}"):
-        parse_sink(text)
+def test_others_are_refused_by_name(text: str, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_sink(text, environ)
+    assert str(caught.value).startswith("DRIVETRAIN_PROGRESS_SINK: ")
+    assert message in str(caught.value)
