@@ -76,10 +76,6 @@ class JobDryRun:
             self._verdicts.popitem(last=False)
         return known[1]
 
-    def forget(self, uid: str) -> None:
-        """Drop the verdict on a run that is gone."""
-        self._verdicts.pop(uid, None)
-
     async def _ask(self, run: RunView, settings: Settings) -> tuple[Violation, ...] | None:
         """The server's verdict; None where it gave none."""
         assert run.spec is not None

@@ -162,20 +162,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(api.calls) == 6
 
 
-def test_a_run_can_be_forgotten() -> None:
-    api = FakeApi()
-
-    async def main() -> None:
-        checks = JobDryRun(api)
-        await checks.violations(view(), SETTINGS)
-        checks.forget("run-1")
-        checks.forget("run-1")
-        await checks.violations(view(), SETTINGS)
-
-    asyncio.run(main())
-    assert len(api.calls) == 2
-
-
 # --- what the answers mean ---------------------------------------------------------------
 
 
