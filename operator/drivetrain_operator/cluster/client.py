@@ -42,8 +42,8 @@ EVENT_LIMIT: Final = 32 * 2**20
 LOG_LINE_LIMIT: Final = 4 * 2**20
 """Bytes of one line of a pod's log."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_ANSWERED = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
-"""What the transport raises; ValueError for an answer that is no JSON."""
+_BROKEN: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError)
+"""What the transport raises, and what reading an answer does that is no JSON or too deep."""
 
 
 class Method(StrEnum):
@@ -192,7 +192,8 @@ class Cluster:
     ) -> dict[str, Any]:
         """Send one request and read its answer.
 
-        Nothing is tried twice, except that a refused token is read again once.
+        Nothing is tried twice, except that a refused token is read again once, and that aiohttp
+        sends GET, PUT and DELETE again where a kept connection turns out to be closed.
 
         Args:
             method: GET, POST, PUT, PATCH or DELETE.
@@ -225,7 +226,7 @@ class Cluster:
                 return _answer(response, content)
         except ApiError:
             raise
-        except _ANSWERED as error:
+        except _BROKEN as error:
             raise error_from_exception(error, f"{method} {path}") from error
         finally:
             self._observe(verb, _label(resource, subresource), code, time.monotonic() - began)
@@ -329,7 +330,7 @@ class Cluster:
                 yield line
         except LineTooLongError as error:
             raise UnavailableError(f"{doing}: {error}", reason="Unreadable") from error
-        except _ANSWERED as error:
+        except _BROKEN as error:
             raise error_from_exception(error, doing) from error
         finally:
             if response is not None:
@@ -360,7 +361,7 @@ def _event(line: bytes, path: str) -> WatchEvent:
         kind, found = content["type"], dict(content["object"])
         if kind != _FAILED:
             return WatchEvent(WatchType(kind), found)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UnavailableError(
             f"watch {path}: an event that cannot be read: {line[:100]!r}", reason="Unreadable"
         ) from error

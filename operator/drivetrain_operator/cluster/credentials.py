@@ -7,6 +7,7 @@ half a second of CPU.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import urllib.request
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Credentials:
         self._source = source
         self._configuration = configuration
         self._loaded_at = now
+        self._forced_at = float("-inf")
         self._ssl = _tls(configuration)
         self._client_certificate = _certificate(configuration)
         self.namespace = source.namespace
@@ -76,7 +78,6 @@ class Credentials:
             ConnectionSettingsError: there is none of these, or it cannot be read.
         """
         from kubernetes.aio.client import Configuration  # noqa: PLC0415 - see the module
-        from kubernetes.aio.config import ConfigException  # noqa: PLC0415 - see the module
 
         asked = kubeconfig is not None or context is not None or "KUBECONFIG" in os.environ
         try:
@@ -89,8 +90,10 @@ class Credentials:
             return cls(source, configuration, now)
         except ConnectionSettingsError:
             raise
-        except (ConfigException, OSError, ValueError) as error:
-            raise ConnectionSettingsError(f"cannot reach a cluster: {error}") from error
+        except Exception as error:
+            # The loaders let out whatever they happen upon in a file: TypeError, KeyError...
+            words = str(error) or type(error).__name__
+            raise ConnectionSettingsError(f"cannot reach a cluster: {words}") from error
 
     @property
     def host(self) -> str:
@@ -113,7 +116,7 @@ class Credentials:
         if self._configuration.proxy:
             return str(self._configuration.proxy)
         url = urlsplit(self.host)
-        if not url.hostname or urllib.request.proxy_bypass(url.hostname):
+        if not url.hostname or _local(url.hostname) or urllib.request.proxy_bypass(url.hostname):
             return None
         return urllib.request.getproxies().get(url.scheme)
 
@@ -138,8 +141,9 @@ class Credentials:
             Whether they are worth another try: loaded just now.
         """
         if refused:
-            if now - self._loaded_at < _FORCED_PERIOD_S:
+            if now - self._forced_at < _FORCED_PERIOD_S:
                 return False
+            self._forced_at = now
             # An exec plugin's answer is kept until the expiry that the plugin told.
             self._source.loader.__dict__.pop("exec_plugin_expiry", None)
         self._loaded_at = now
@@ -156,6 +160,14 @@ class Credentials:
         if certificate != self._client_certificate and certificate[0]:
             self._ssl.load_cert_chain(certificate[0], keyfile=certificate[1])
             self._client_certificate = certificate
+
+
+def _local(host: str) -> bool:
+    """Whether the environment's proxy never serves that host, as for kubectl."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:  # noqa: ANN401 - as above
@@ -197,10 +209,12 @@ def _from_kubeconfig(kubeconfig: Path | None, context: str | None) -> _Source:
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         hint = "" if named else "; name one by --kubeconfig or KUBECONFIG"
         raise ConnectionSettingsError(f"cannot reach a cluster: no kubeconfig at {paths}{hint}")
-    loader = KubeConfigLoader(
-        config_dict=KubeConfigMerger(paths).config,
-        active_context=context,
-        config_base_path=None,
-    )
+    try:
+        config = KubeConfigMerger(paths).config
+        loader = KubeConfigLoader(config, active_context=context, config_base_path=None)
+    except Exception as error:
+        raise ConnectionSettingsError(
+            f"cannot reach a cluster: the kubeconfig at {paths} cannot be read: {error}"
+        ) from error
     chosen = loader.current_context.get("context") or {}
     return _Source(loader, str(chosen.get("namespace") or "default"), period_s=float("inf"))

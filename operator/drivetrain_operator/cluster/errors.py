@@ -128,7 +128,7 @@ def error_from_response(code: int, body: bytes, retry_after: str = "") -> ApiErr
     """The error that an answer with a status from 400 on tells, whatever its body holds."""
     try:
         status = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         status = None
     if not isinstance(status, Mapping) or status.get("kind") != "Status":
         shown = body[:_SHOWN].decode(errors="replace").strip()

@@ -232,7 +232,9 @@ class Reflector:
         return page
 
     def _take(self, page: Mapping[str, Any], seen: set[tuple[str, str]]) -> None:
-        items = page.get("items") or []  # Go writes an empty slice as null
+        items = page.get("items", False)
+        if items is None:
+            items = []  # Go writes an empty slice as null
         if not isinstance(items, list) or not all(isinstance(obj, dict) for obj in items):
             raise UnavailableError(f"list {self.resource.plural}: its items are no objects")
         for obj in items:
