@@ -321,9 +321,20 @@ def test_where_the_pods_go(helm: Helm) -> None:
         "nodeSelector",
         "tolerations",
         "affinity",
-        "topologySpreadConstraints",
     ):
         assert spec[key] == EVERYTHING[key]
+
+
+def test_spread_counts_the_operators_pods_unless_told_otherwise(helm: Helm) -> None:
+    bare = EVERYTHING["topologySpreadConstraints"][0]
+    own = {**bare, "labelSelector": {"matchLabels": {"a": "b"}}}
+    objects = helm.template({"topologySpreadConstraints": [bare, own]})
+    selector = only(objects, "Deployment")["spec"]["selector"]
+
+    assert pod_spec(objects)["topologySpreadConstraints"] == [
+        {**bare, "labelSelector": selector},
+        own,
+    ]
 
 
 # -- security ------------------------------------------------------------------------------
