@@ -73,11 +73,15 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dump(content: Mapping[str, Any]) -> str:
-    """YAML of plain values for people: keys in the order given, mappings without nulls."""
-    text: str = yaml.dump(
-        _without_nulls(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-    )
+def dump(content: Mapping[str, Any], *, nulls: bool = False) -> str:
+    """YAML of plain values for people: keys in the order given, mappings without nulls.
+
+    Args:
+        content: What to write.
+        nulls: Keep keys whose value is null, where that says something.
+    """
+    shown = content if nulls else _without_nulls(content)
+    text: str = yaml.dump(shown, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 

@@ -1,1 +1,1 @@
-"""The kubectl plugin: `kubectl drivetrain`."""
+"""`kubectl drivetrain`: TrainingRuns for people; reads and patches runs, holds no state."""
