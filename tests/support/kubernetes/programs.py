@@ -1,93 +1,59 @@
-"""The programs of a real Kubernetes, each of the one version that the tests are made for."""
+"""The programs of a real Kubernetes, each of the one version that the tests are made for.
+
+``python -m tests.support.kubernetes.programs control-plane`` gets them ahead of the tests, and
+``… programs --help`` lists what else there is. A program is taken from ``KUBEBUILDER_ASSETS``,
+``PATH`` or the cache; else downloaded; else built from its Go module, which the sums of the
+module database verify. Either is done once a machine.
+"""
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Final
 
-ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+from tests.support.kubernetes.program_sources import build, download
+from tests.support.kubernetes.program_table import (
+    CONTROL_PLANE,
+    NODE,
+    SETS,
+    SOURCES,
+    MissingProgramsError,
+    Program,
+    Report,
+    cache_folder,
+)
+
+__all__ = [
+    "CONTROL_PLANE",
+    "NODE",
+    "MissingProgramsError",
+    "Program",
+    "cache_folder",
+    "ensure",
+    "find",
+    "required",
+]
+
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 """Names a folder of programs; looked into first."""
 
 
-class Program(StrEnum):
-    """What may be asked for; the value is the file's name."""
-
-    ETCD = "etcd"
-    API_SERVER = "kube-apiserver"
-    CONTROLLER_MANAGER = "kube-controller-manager"
-    SCHEDULER = "kube-scheduler"
-    KUBELET = "kubelet"
-    KUBE_PROXY = "kube-proxy"
-    KUBECTL = "kubectl"
-    COREDNS = "coredns"
-    HELM = "helm"
-    KWOK = "kwok"
-    KUEUE = "kueue"
-    KIND = "kind"
+# -- what is here ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where programs of one version come from."""
-
-    name: str
-    version: str
-    module: str
-
-
-KUBERNETES = Source("kubernetes", "1.34.4", "k8s.io/kubernetes")
-SOURCES: dict[Program, Source] = {
-    Program.ETCD: Source("etcd", "3.7.3", "go.etcd.io/etcd/server/v3"),
-    Program.API_SERVER: KUBERNETES,
-    Program.CONTROLLER_MANAGER: KUBERNETES,
-    Program.SCHEDULER: KUBERNETES,
-    Program.KUBELET: KUBERNETES,
-    Program.KUBE_PROXY: KUBERNETES,
-    Program.KUBECTL: KUBERNETES,
-    Program.COREDNS: Source("coredns", "1.15.0", "github.com/coredns/coredns"),
-    Program.HELM: Source("helm", "4.3.2", "helm.sh/helm/v4"),
-    Program.KWOK: Source("kwok", "0.8.0", "sigs.k8s.io/kwok"),
-    Program.KUEUE: Source("kueue", "0.17.0", "sigs.k8s.io/kueue"),
-    Program.KIND: Source("kind", "0.33.0", "sigs.k8s.io/kind"),
-}
-
-CONTROL_PLANE = (Program.ETCD, Program.API_SERVER, Program.CONTROLLER_MANAGER)
-
-
-class MissingProgramsError(RuntimeError):
-    """Programs are not here and cannot be had; the message is one line."""
-
-
-def cache_folder() -> Path:
-    """Where programs that were downloaded or built are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "drivetrain" / "programs"
-
-
-@cache
 def find(program: Program) -> Path | None:
     """The program where it is here already, in the right version."""
     return next((path for path in _places(program) if is_right(program, path)), None)
-
-
-def ensure(*wanted: Program) -> dict[Program, Path]:
-    """Path of each.
-
-    Raises:
-        MissingProgramsError: Some cannot be had.
-    """
-    found = {program: find(program) for program in wanted}
-    missing = [f"{program} {SOURCES[program].version}" for program in wanted if not found[program]]
-    if missing:
-        raise MissingProgramsError(f"not here: {', '.join(missing)}")
-    return {program: path for program, path in found.items() if path is not None}
 
 
 def _places(program: Program) -> Iterator[Path]:
@@ -97,21 +63,20 @@ def _places(program: Program) -> Iterator[Path]:
     on_path = shutil.which(program)
     if on_path:
         yield Path(on_path)
-    source = SOURCES[program]
-    yield cache_folder() / f"{source.name}-{source.version}" / program
+    yield SOURCES[program].folder / program
 
 
+@cache
 def is_right(program: Program, path: Path) -> bool:
     """Whether the file is that program in the pinned version."""
-    source = SOURCES[program]
-    if not os.access(path, os.X_OK):
+    if not os.access(path, os.X_OK) or not path.is_file():
         return False
-    if f"\t{source.module}\tv{source.version}".encode() in path.read_bytes():
-        return True
-    return source.version in _told_version(program, path)
+    source = SOURCES[program]
+    module = f"\t{source.module}\tv{source.version}\t".encode()  # what Go notes in a program
+    return module in path.read_bytes() or source.version in _told_versions(program, path)
 
 
-def _told_version(program: Program, path: Path) -> tuple[str, ...]:
+def _told_versions(program: Program, path: Path) -> tuple[str, ...]:
     arguments = {
         Program.KUBECTL: ("version", "--client"),
         Program.HELM: ("version", "--short"),
@@ -122,6 +87,107 @@ def _told_version(program: Program, path: Path) -> tuple[str, ...]:
         told = subprocess.run(
             [path, *arguments], capture_output=True, text=True, timeout=30, check=False
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(re.findall(r"\d+\.\d+\.\d+", told.stdout))
+
+
+# -- what can be had ---------------------------------------------------------------------------
+
+
+def to_stderr(line: str) -> None:
+    """The usual `Report`."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def ensure(*wanted: Program, report: Report = to_stderr) -> dict[Program, Path]:
+    """Path of each; what is not here is downloaded or built, which takes minutes once.
+
+    Raises:
+        MissingProgramsError: Some cannot be had.
+    """
+    found: dict[Program, Path] = {}
+    missing: dict[Program, str] = {}
+    for program in wanted:
+        try:
+            found[program] = find(program) or _obtain(program, report)
+        except MissingProgramsError as error:
+            missing[program] = str(error)
+    if missing:
+        names = ", ".join(f"{program} {SOURCES[program].version}" for program in missing)
+        why = "; ".join(dict.fromkeys(missing.values()))
+        raise MissingProgramsError(
+            f"{names} not found in {ASSETS_VARIABLE}, PATH or {cache_folder()}: {why}"
+        )
+    return found
+
+
+def _obtain(program: Program, report: Report) -> Path:
+    source = SOURCES[program]
+    source.folder.mkdir(parents=True, exist_ok=True)
+    target = source.folder / program
+    with _locked(target.with_suffix(".lock"), f"{program}: another process gets it", report):
+        is_right.cache_clear()
+        if is_right(program, target):  # another process was faster
+            return target
+        reasons = []
+        for get in (download, build):
+            try:
+                get(program, target, report)
+            except MissingProgramsError as error:
+                reasons.append(str(error))
+                continue
+            is_right.cache_clear()
+            if is_right(program, target):
+                return target
+            target.unlink()
+            reasons.append(f"{get.__name__} gave another version")
+        raise MissingProgramsError(" and ".join(reasons))
+
+
+@contextmanager
+def _locked(path: Path, waiting: str, report: Report) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"{waiting}; waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Get programs ahead; 1 where some cannot be had and ``CI`` is set, or they were asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.kubernetes.programs", description=__doc__
+    )
+    choices = [*SETS, *Program]
+    parser.add_argument(
+        "names", nargs="+", choices=choices, metavar="NAME", help=", ".join(choices)
+    )
+    parser.add_argument(
+        "--optional",
+        action="store_true",
+        help="succeed without them, unless the environment says CI=true",
+    )
+    options = parser.parse_args(arguments)
+    wanted = [each for name in options.names for each in SETS.get(name, (name,))]
+    try:
+        found = ensure(*dict.fromkeys(Program(name) for name in wanted))
+    except MissingProgramsError as error:
+        to_stderr(f"cannot have {error}")
+        return 0 if options.optional and not required() else 1
+    if not options.optional:
+        for program, path in found.items():
+            sys.stdout.write(f"{program} {SOURCES[program].version} {path}\n")
+    return 0
+
+
+def required() -> bool:
+    """Whether a missing program is a failure: in continuous integration it is."""
+    return os.environ.get("CI") == "true"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
