@@ -166,3 +166,13 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
 def make_pod() -> Iterator[Callable[[Path], Pod]]:
     with contextlib.ExitStack() as stack:
         yield lambda folder: stack.enter_context(in_pod(folder))
+
+
+@pytest.fixture(scope="session")
+def mps_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH in which the stand-in daemon has the real program's name."""
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {STAND_IN}/stand_in_mps.py "$@"\n')
+    program.chmod(0o755)
+    return folder
