@@ -13,7 +13,7 @@ from drivetrain_operator.cluster.resources import EVENTS
 from drivetrain_operator.kubectl import sections
 from drivetrain_operator.kubectl.events import in_order
 from drivetrain_operator.kubectl.output import Format, rendered, without_managers
-from drivetrain_operator.kubectl.runs import Run, get_run, listed, now, pods_of
+from drivetrain_operator.kubectl.runs import Run, get_raw, listed, now, pods_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +45,11 @@ async def show_description(session: Session, name: str, form: Format | None) -> 
     Raises:
         Failure: there is no such run.
     """
-    run = await get_run(session, name)
+    raw = await get_raw(session, name)
     if form is not None:
-        click.echo(rendered(without_managers(run.raw), form), nl=False)
+        click.echo(rendered(without_managers(raw), form), nl=False)
         return
-    found = await _described(session, run)
+    found = await _described(session, Run.from_object(raw))
     for line in description_lines(found, shutil.get_terminal_size((120, 0)).columns):
         click.echo(line)
 

@@ -50,7 +50,8 @@ def list_command(
 ) -> None:
     """Show runs in a table.
 
-    Those that wait, restart or have failed are explained below it."""
+    Those that wait, restart or have failed are explained below it.
+    """
     from drivetrain_operator.kubectl.listing import show_list  # noqa: PLC0415 - on demand
 
     run(
@@ -73,7 +74,8 @@ def describe(
 ) -> None:
     """Show one run in full.
 
-    Progress, a timeline of its attempts with the reason for each, pods, artifacts, Events."""
+    Progress, a timeline of its attempts with the reason for each, pods, artifacts, Events.
+    """
     from drivetrain_operator.kubectl.describe import show_description  # noqa: PLC0415 - on demand
 
     run(
@@ -149,7 +151,8 @@ def suspend(
 ) -> None:
     """Stop runs after a checkpoint.
 
-    Their resources are free until they are resumed."""
+    Their resources are free until they are resumed.
+    """
     from drivetrain_operator.kubectl.suspension import set_suspend  # noqa: PLC0415 - on demand
 
     run(
@@ -174,7 +177,8 @@ def resume(
 ) -> None:
     """Go on with suspended runs.
 
-    From their last checkpoint, in a new attempt."""
+    From their last checkpoint, in a new attempt.
+    """
     from drivetrain_operator.kubectl.suspension import set_suspend  # noqa: PLC0415 - on demand
 
     run(
@@ -197,7 +201,8 @@ def artifacts(
 ) -> None:
     """List the files that a run left.
 
-    With their sizes, SHA-256 digests, and paths on the run's storage."""
+    With their sizes, SHA-256 digests, and paths on the run's storage.
+    """
     from drivetrain_operator.kubectl.artifacts import show_artifacts  # noqa: PLC0415 - on demand
 
     run(
@@ -256,7 +261,8 @@ def tensorboard(
 def completion(shell: str) -> None:
     """Print shell completion.
 
-    For the bare program kubectl-drivetrain; kubectl's own completion needs none of it."""
+    For the bare program kubectl-drivetrain; kubectl's own completion needs none of it.
+    """
     from drivetrain_operator.cli.completion import script  # noqa: PLC0415 - on demand
 
     click.echo(script(cli, _SHELL_PROGRAM, shell))

@@ -154,19 +154,27 @@ async def all_runs(
         raise not_installed(session.cluster.host) from None
 
 
-async def get_run(session: Session, name: str) -> Run:
-    """One TrainingRun.
+async def get_raw(session: Session, name: str) -> dict[str, Any]:
+    """One TrainingRun as the API server holds it.
 
     Raises:
         Failure: there is none of that name; says which are close.
     """
     try:
-        found = await session.cluster.request(
+        return await session.cluster.request(
             Method.GET, TRAINING_RUNS, namespace=session.namespace, name=name
         )
     except NotFoundError:
         raise await _missing(session, name) from None
-    return Run.from_object(found)
+
+
+async def get_run(session: Session, name: str) -> Run:
+    """One TrainingRun.
+
+    Raises:
+        Failure: there is none of that name, or its status cannot be understood.
+    """
+    return Run.from_object(await get_raw(session, name))
 
 
 async def _missing(session: Session, name: str) -> Failure:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from drivetrain_api import labels
+from drivetrain_api.trainingrun import RestartConfig
 from drivetrain_operator.kubectl import timeline
 from drivetrain_operator.kubectl.artifacts import artifact_lines, where
 from drivetrain_operator.kubectl.events import last_seen, times_seen
@@ -92,7 +93,7 @@ def _suspend(run: Run) -> str:
 
 
 def _restarts(run: Run) -> str:
-    limit = mapping(run.spec, "restart").get("maxRestarts", 3)
+    limit = mapping(run.spec, "restart").get("maxRestarts", RestartConfig().max_restarts)
     words = f"{run.status.restarts} of {limit}"
     moved = run.status.disruptions
     return f"{words}; {moved} disruption{'s' if moved > 1 else ''}, not counted" if moved else words
