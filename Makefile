@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer and pip:
 #   make demo   trains a policy and prints the status of its run
-#   make test   runs the linters' and the tests' environment, then every test
+#   make test   installs the tests' environment and Kubernetes' programs, then runs the tests
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 DEMO_SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format typecheck docs bench nightly crd clean
+.PHONY: help demo test programs lint format typecheck docs bench nightly crd clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.trainer ## Train InvertedDoublePendulum to a return of 9,000 and print the status
 	$(BIN)/drivetrain run -f examples/inverted-double-pendulum-sac.yaml --fresh seed=$(DEMO_SEED)
 
-test: $(VENV)/.dev ## Unit, contract and learning tests
-	$(BIN)/python -m pytest -m "not nightly and not bench and not gpu"
+test: $(VENV)/.dev ## Unit, contract, learning and cluster tests
+	$(BIN)/python -m tests.support.kubernetes.programs --optional control-plane helm
+	$(BIN)/python -m pytest -m "not nightly and not bench and not gpu and not e2e"
+
+programs: $(VENV)/.dev ## Get Kubernetes' programs ahead, for `test` and `e2e` (NAMES=... picks)
+	$(BIN)/python -m tests.support.kubernetes.programs $(or $(NAMES),node)
 
 lint: $(VENV)/.dev ## Linters, formatter, types, import contracts, generated files, changelog
 	$(BIN)/ruff check --no-cache .

@@ -1,34 +1,67 @@
-"""A control plane shared by the session, with our definition installed, and a namespace a test."""
+"""A control plane shared by the session, with our definition installed, and a namespace a test.
+
+Where its programs cannot be had, the tests say so in one line and are not run; with ``CI=true``
+in the environment that is a failure.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.support.kubernetes.api import Api
 from tests.support.kubernetes.control_plane import ControlPlane
-from tests.support.kubernetes.programs import MissingProgramsError
+from tests.support.kubernetes.programs import (
+    CONTROL_PLANE,
+    MissingProgramsError,
+    ensure,
+    required,
+)
 
 HERE = Path(__file__).parent
 DEFINITION = HERE.parents[1] / "crds" / "trainingruns.drivetrain.dev.yaml"
+MISSING = pytest.StashKey[str]()
+"""Why programs cannot be had."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before items are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests here need the API server."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Get the programs before any test's time runs: a build takes minutes, and tells so."""
+    here = any(HERE in item.path.parents for item in session.items)
+    if not here or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        try:
+            ensure(*CONTROL_PLANE)
+        except MissingProgramsError as error:
+            session.config.stash[MISSING] = str(error)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say what is missing; from here, so that the summary folds it into one line."""
+    missing = item.config.stash.get(MISSING, None)
+    if missing and required():
+        pytest.fail(f"cluster tests cannot run: {missing}", pytrace=False)
+    if missing:
+        pytest.skip(f"cluster tests not run: {missing}")
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, API server and controller manager; TrainingRuns are served."""
-    try:
-        plane = ControlPlane(
-            tmp_path_factory.mktemp("control-plane"),
-            definitions=[yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))],
-        )
-    except MissingProgramsError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"cluster tests cannot run: {error}")
-        pytest.skip(f"cluster tests not run: {error}")
-    with plane:
+    definition = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), definitions=[definition]) as plane:
         yield plane
 
 
