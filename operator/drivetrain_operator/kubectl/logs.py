@@ -141,22 +141,27 @@ def _unreadable(run: Run, error: ApiError) -> Exception:
 
 
 async def _pod(session: Session, run: Run, index: int, *, wait: bool) -> PodView:
-    """The pod of that index in the run's attempt; waited for where asked."""
-    told = False
+    """The pod of that index in the run's attempt, on its node; waited for where asked.
+
+    The API server answers for a pod without a node as if its log were empty.
+    """
+    told = ""
+    where = f"attempt {run.status.attempt} of {run.name}"
     while True:
         found = [pod for pod in await pods_of(session, run) if pod.index == index]
-        if found:
+        if found and found[-1].scheduled:
             return found[-1]
         fresh = await get_run(session, run.name)
-        where = f"attempt {run.status.attempt} of {run.name}"
+        lacks = "has no pod" if not found else "has no scheduled pod"
         if fresh.status.attempt != run.status.attempt or not wait or fresh.phase.terminal:
             raise Failure(
-                f"{where} has no pod for ranks {rank_range(run, index)}: it is {fresh.phase}",
+                f"{where} {lacks} for ranks {rank_range(run, index)}: it is {fresh.phase}",
                 fresh.status.message or "",
             )
-        if not told:
-            click.echo(f"{where} waits: {fresh.status.message or 'no pod yet'}", err=True)
-            told = True
+        words = f"{where} {lacks} yet: {fresh.status.message or fresh.phase}"
+        if words != told:
+            click.echo(words, err=True)
+            told = words
         await asyncio.sleep(POLL_S)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 from kubectl_api import Asked, FakeApi
-from kubectl_objects import training_run
+from kubectl_objects import pod, training_run
 
 from drivetrain_operator.kubectl import logs as module
 
@@ -117,8 +117,26 @@ def test_following_waits_for_the_pod_and_for_its_container(api: FakeApi, drivetr
     api.before = move
     done = drivetrain("logs", "walk", "-f")
     assert (done.exit_code, done.stdout) == (0, "at last\n")
-    assert "attempt 2 of walk waits: attempt 2: 2 of 2 pods running" in done.stderr
+    assert "attempt 2 of walk has no pod yet: attempt 2: 2 of 2 pods running" in done.stderr
     assert "the log of attempt 2 ended; walk is Running" in done.stderr
+
+
+def test_a_pod_without_a_node_has_no_log_though_the_server_gives_an_empty_one(
+    api: FakeApi, drivetrain: Call
+) -> None:
+    waiting = pod(index=0, phase="Pending", conditions=[])
+    waiting["spec"] = {}
+    api.put("pods", waiting)
+    done = drivetrain("logs", "walk")
+    assert done.exit_code == 1
+    assert "attempt 2 of walk has no scheduled pod for ranks 0-1: it is Running" in done.output
+
+    def move(asked: Asked) -> None:
+        if asked.plural == "trainingruns" and len(api.requests) > 8:
+            api.put("pods", pod(index=0))
+
+    api.before = move
+    assert drivetrain("logs", "walk", "-f").stdout == "zero\none\n"
 
 
 def test_following_ends_where_the_attempt_does(api: FakeApi, drivetrain: Call) -> None:
