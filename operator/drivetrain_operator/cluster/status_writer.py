@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain_api.base import API_VERSION, KIND
 from drivetrain_operator.cluster.client import ContentType, Method
+from drivetrain_operator.cluster.errors import ApiError, UnavailableError
 from drivetrain_operator.cluster.resources import TRAINING_RUNS
 from drivetrain_operator.reconcile.fields import mapping, text
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "drivetrain-operator"
 """Who the API server says wrote a field."""
+_UNDECLARED: Final = "field not declared in schema"
+"""Of the server's answer, status 500, to an apply of a field that its definition lacks."""
 
 
 class StatusWriter:
@@ -51,21 +54,27 @@ class StatusWriter:
             ApiError: nothing may have been written, or all of it.
         """
         wanted = wire(status)
-        stored = await self._patch(
-            run.name,
-            run.namespace,
-            ContentType.APPLY_PATCH,
-            {
-                "apiVersion": API_VERSION,
-                "kind": KIND,
-                "metadata": {
-                    "name": run.name,
-                    "namespace": run.namespace,
-                    "resourceVersion": run.resource_version or "",
-                },
-                "status": wanted,
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": run.name,
+                "namespace": run.namespace,
+                "resourceVersion": run.resource_version or "",
             },
-        )
+            "status": wanted,
+        }
+        try:
+            stored = await self._patch(run.name, run.namespace, ContentType.APPLY_PATCH, body)
+        except UnavailableError as error:
+            if _UNDECLARED not in error.message:
+                raise
+            raise ApiError(
+                f"the TrainingRun definition in the cluster is older than this operator, "
+                f"upgrade it: {error.message}",
+                status=error.status,
+                reason="OldDefinition",
+            ) from error
         return await self._without_foreign(run, wanted, stored)
 
     async def _without_foreign(

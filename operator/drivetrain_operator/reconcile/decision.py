@@ -1,12 +1,12 @@
 """What a reconcile pass asks for: a status to write, actions to apply, Events to record.
 
-Whoever applies a `Decision` does so in this order, and stops at the first failure:
+Whoever applies a `Decision` does so in this order:
 
 1. the status, where it differs from the observed one or where `Decision.fenced` is set,
    always with the resourceVersion that was observed: a conflict means that the snapshot
    was stale, and that nothing else of the decision may be applied;
-2. the actions, in order; each may be applied twice without harm;
-3. the Events.
+2. the actions, in order, until the first failure; each may be applied twice without harm;
+3. the Events, once the status is written: no later pass tells of its transitions again.
 
 Afterwards the run is reconciled again when something observed changes, and at the latest
 after `Decision.wake_after` seconds.

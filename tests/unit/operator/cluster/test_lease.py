@@ -63,7 +63,12 @@ class Cut:
 
 def virtually(main: Callable[[FakeApi], Coroutine[Any, Any, None]]) -> FakeApi:
     api = FakeApi()
-    run_virtually(lambda: main(api))
+
+    async def bounded() -> None:
+        async with asyncio.timeout(5000):
+            await main(api)
+
+    run_virtually(bounded)
     return api
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fake_api import Call, FakeApi, merge
+from tests.support.fake_api import Call, FakeApi, Fault, merge, unavailable
 
 from drivetrain_api.status import (
     Condition,
@@ -20,7 +20,12 @@ from drivetrain_api.status import (
 )
 from drivetrain_api.trainingrun import ObjectMeta
 from drivetrain_operator.cluster.client import ContentType
-from drivetrain_operator.cluster.errors import ConflictError, NotFoundError
+from drivetrain_operator.cluster.errors import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+)
 from drivetrain_operator.cluster.status_writer import StatusWriter, corrections, wire
 from drivetrain_operator.reconcile.snapshot import RunView
 
@@ -143,6 +148,22 @@ def test_what_somebody_else_wrote_goes_with_a_second_patch() -> None:
     assert second.body["status"] == {"finishedAt": None, "progress": {"percent": None}}
     assert second.body["metadata"]["resourceVersion"]
     assert second.params == {"fieldManager": "drivetrain-operator"}
+
+
+def test_a_definition_that_is_too_old_is_called_so() -> None:
+    api = cluster()
+    words = "failed to create typed patch object: .status.bogus: field not declared in schema"
+    api.faults.append(Fault("PATCH", UnavailableError(words, status=500)))
+    with pytest.raises(ApiError, match=r"older than this operator, upgrade it: .*status\.bogus"):
+        write(api, RUNNING)
+
+
+@pytest.mark.parametrize("status", [500, 503, 0])
+def test_other_trouble_is_raised_as_it_is(status: int) -> None:
+    api = cluster()
+    api.faults.append(Fault("PATCH", unavailable(status)))
+    with pytest.raises(UnavailableError):
+        write(api, RUNNING)
 
 
 VALUES = st.recursive(
