@@ -20,6 +20,7 @@ from drivetrain_api.tasks import load_task, registered_tasks
 from drivetrain_api.training import TaskConfig
 from drivetrain_api.trainingrun import TrainingRun
 from drivetrain_operator.cli.main import cli as command_line
+from drivetrain_operator.kubectl.main import cli as kubectl_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,8 @@ def pages() -> dict[str, str]:
         "metrics": _metrics(),
         "tasks": _tasks(),
         "exit-codes": _exit_codes(),
-        "cli": _command_line(),
+        "cli": _command_line("Command line", "drivetrain", command_line),
+        "kubectl": _command_line("kubectl plugin", "kubectl drivetrain", kubectl_plugin),
     }
 
 
@@ -158,13 +160,13 @@ def _exit_codes() -> str:
     )
 
 
-def _command_line() -> str:
-    context = click.Context(command_line, info_name="drivetrain")
-    parts = ["# Command line\n", f"```text\n{command_line.get_help(context)}\n```\n"]
-    for name in command_line.list_commands(context):
-        command = command_line.get_command(context, name)
+def _command_line(title: str, program: str, group: click.Group) -> str:
+    context = click.Context(group, info_name=program)
+    parts = [f"# {title}\n", f"```text\n{group.get_help(context)}\n```\n"]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if command is None or command.hidden:
             continue
         nested = click.Context(command, info_name=name, parent=context)
-        parts.append(f"## drivetrain {name}\n\n```text\n{command.get_help(nested)}\n```\n")
+        parts.append(f"## {program} {name}\n\n```text\n{command.get_help(nested)}\n```\n")
     return "\n".join(parts)

@@ -14,12 +14,22 @@ import yaml
 
 from drivetrain_api.compose import compose, parse_run, resolve_task
 from drivetrain_operator.cli.main import cli
+from drivetrain_operator.kubectl.main import cli as kubectl_cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 MANIFESTS = sorted(path for path in ROOT.glob("examples/**/*.yaml"))
 KINDS = {"added", "changed", "fixed", "removed"}
-OTHER_PROGRAMS = {"make", "source", "tensorboard", "apt-get", "pip", ".venv/bin/pre-commit"}
+OTHER_PROGRAMS = {
+    "make",
+    "kubectl",
+    "helm",
+    "source",
+    "tensorboard",
+    "apt-get",
+    "pip",
+    ".venv/bin/pre-commit",
+}
 FORBIDDEN = re.compile(r"/wor[k]/|py[p]i\.org|pythonhoste[d]|/tm[p]/venv")
 
 
@@ -53,21 +63,27 @@ def test_examples_are_valid(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def check_command(group: click.Group, words: list[str], line: str) -> None:
+    """A command of ours with options that it has."""
+    command = group.get_command(click.Context(group), words[0])
+    assert command is not None, line
+    known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+    options = {w.partition("=")[0] for w in words[1:] if w.startswith("-")}
+    assert options <= known, f"{line}: no option {options - known}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_in_the_documents_exist(page: Path) -> None:
-    context = click.Context(cli)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for block in blocks(page, "console"):
         for line in block.splitlines():
             if not line.startswith("$ "):
                 continue
             words = shlex.split(line.removeprefix("$ "), comments=True)
-            if words[0] == "drivetrain":
-                command = cli.get_command(context, words[1])
-                assert command is not None, line
-                known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
-                options = {w.partition("=")[0] for w in words[2:] if w.startswith("-")}
-                assert options <= known, f"{line}: no option {options - known}"
+            if words[:2] == ["kubectl", "drivetrain"]:
+                check_command(kubectl_cli, words[2:], line)
+            elif words[0] == "drivetrain":
+                check_command(cli, words[1:], line)
             else:
                 assert words[0] in OTHER_PROGRAMS, line
                 if words[0] == "make":
@@ -76,7 +92,7 @@ def test_commands_in_the_documents_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    generated = {"trainingrun", "metrics", "tasks", "exit-codes", "cli"}
+    generated = {"trainingrun", "metrics", "tasks", "exit-codes", "cli", "kubectl"}
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if "://" in target:
             continue
