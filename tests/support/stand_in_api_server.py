@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +43,7 @@ class StandInApiServer:
     def __init__(self, folder: Path, certificate: Path, *, family: int = socket.AF_INET) -> None:
         self.requests: list[Request] = []
         self.answers: list[Answer] = []
+        self.on_request: Callable[[Request], None] = lambda _: None
         self.account = folder / "account"
         self.account.mkdir()
         (self.account / "token").write_text("token-1\n")
@@ -67,6 +68,8 @@ class StandInApiServer:
         self.answers = list(answers)
 
     def close(self) -> None:
+        if self._released.is_set():
+            return
         self._released.set()
         self._server.shutdown()
         self._server.server_close()
@@ -99,6 +102,7 @@ class StandInApiServer:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         request = Request(handler.command, handler.path, dict(handler.headers), body)
+        self.on_request(request)
         answer = self.answers.pop(0) if self.answers else Answer()
         if answer.status == 0:
             self._released.wait()

@@ -58,6 +58,7 @@ class ConfigMapSink:
         self._failures = 0
         self._told: str | None = None
         self._given_up = False
+        self._closed = False
         self._thread: threading.Thread | None = None
 
     def publish(self, text: str) -> None:
@@ -86,7 +87,7 @@ class ConfigMapSink:
                     break
                 self._changed.wait(left)
             lost = self._pending is not None or self._sending
-            self._pending = None
+            self._closed = True
             self._changed.notify_all()
         if lost:
             log.warning("the last report may not have arrived", seconds=round(seconds, 1))
@@ -100,7 +101,7 @@ class ConfigMapSink:
     def _next(self) -> str | None:
         """The next report, once it is due; None when all is over."""
         with self._changed:
-            while True:
+            while not self._closed:
                 wait = None
                 if self._pending is not None:
                     wait = self._not_before - time.monotonic()
@@ -108,8 +109,9 @@ class ConfigMapSink:
                         text, self._pending, self._sending = self._pending, None, True
                         return text
                 elif self._ends is not None:
-                    return None
+                    break
                 self._changed.wait(wait)
+            return None
 
     def _send(self, text: str) -> PublishError | None:
         ends = self._ends

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_api_server import StandInApiServer, make_certificate
 
 from drivetrain_api.digest import PROGRESS_LIMIT, TERMINATION_LIMIT, Digest, decode
 
@@ -40,10 +41,12 @@ class Pod:
     environ: dict[str, str] = field(default_factory=dict)
     attempt: int = 1
     process: subprocess.Popen[str] | None = None
+    scratch_folder: Path | None = None
+    command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "stand_in_launcher"])
 
     @property
     def scratch(self) -> Path:
-        return self.folder / "scratch"
+        return self.scratch_folder or self.folder / "scratch"
 
     @property
     def storage(self) -> Path:
@@ -83,7 +86,7 @@ class Pod:
         (self.folder / "run.json").write_text(json.dumps(self.document()))
         self.storage.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stand_in_launcher"],
+            self.command,
             env={**self.environment(), "STAND_IN": json.dumps(ranks)},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -176,3 +179,17 @@ def mps_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {STAND_IN}/stand_in_mps.py "$@"\n')
     program.chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificate")
+    make_certificate(folder)
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path: Path, certificate: Path) -> Iterator[StandInApiServer]:
+    made = StandInApiServer(tmp_path, certificate)
+    yield made
+    made.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +15,6 @@ from structlog.testing import capture_logs
 
 from drivetrain_trainer.launcher.configmap import ConfigMapSink
 from drivetrain_trainer.launcher.service_account import ProgressConfigMap, PublishError
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificate")
-    make_certificate(folder)
-    return folder
-
-
-@pytest.fixture
-def server(tmp_path: Path, certificate: Path) -> Iterator[StandInApiServer]:
-    made = StandInApiServer(tmp_path, certificate)
-    yield made
-    made.close()
 
 
 def target(server: StandInApiServer) -> ProgressConfigMap:
@@ -251,6 +237,10 @@ class TestSink:
             sink.finish(1.0)
         assert 0.9 < time.monotonic() - began < 2.0
         assert "the last report may not have arrived" in [entry["event"] for entry in logs]
+        assert sink._thread is not None
+        server.close()
+        sink._thread.join(10)
+        assert not sink._thread.is_alive()  # it does not go on trying
 
     def test_a_configmap_that_is_gone_is_not_waited_for(self, server: StandInApiServer) -> None:
         server.script([Answer(404)] * 50)
@@ -259,7 +249,7 @@ class TestSink:
         began = time.monotonic()
         sink.finish(30)
         assert time.monotonic() - began < 10
-        assert len(server.requests) == 1
+        assert len(server.requests) in (1, 2)  # the second, if the first came before the end
 
     def test_without_a_report_there_is_nothing_to_wait_for(self) -> None:
         began = time.monotonic()

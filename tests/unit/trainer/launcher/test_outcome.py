@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
 from drivetrain_api.exit_codes import ExitCode
-from drivetrain_trainer.launcher.outcome import Ending, judge
+from drivetrain_trainer.launcher.outcome import Ending, Verdict, judge
 from drivetrain_trainer.launcher.scratch import Scratch
 from drivetrain_trainer.launcher.torchrun import RankFailure, TorchrunReport
 
@@ -95,6 +95,34 @@ def leave(folder: Path, ranks: list[Word | bytes | None], started: bool = True) 
             75,
             "stopped by SIGTERM before the first checkpoint",
             id="stopped in warm-up",
+        ),
+        pytest.param(
+            [Word(75)],
+            replace(CLEAN, failure=Verdict(ExitCode.FAILED, "the daemon died")),
+            1,
+            "the daemon died",
+            id="stopped because something beside it failed",
+        ),
+        pytest.param(
+            [Word(0)],
+            replace(CLEAN, failure=Verdict(ExitCode.FAILED, "the daemon died")),
+            0,
+            "training is complete",
+            id="done before something beside it failed",
+        ),
+        pytest.param(
+            [Word(3)],
+            replace(saw(r0=3), failure=Verdict(ExitCode.FAILED, "the daemon died")),
+            3,
+            "rank 0: as told",
+            id="a rank's own verdict for good comes first",
+        ),
+        pytest.param(
+            [None],
+            replace(saw(r0=-11), failure=Verdict(ExitCode.FAILED, "the daemon died")),
+            1,
+            "the daemon died",
+            id="a rank that fell with it is not to blame",
         ),
         pytest.param([Word(1)], saw(r0=1), 1, "rank 0: as told", id="failed"),
         pytest.param([Word(1, error=None)], saw(r0=1), 1, "rank 0: ToldError", id="no words"),

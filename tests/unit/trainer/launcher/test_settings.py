@@ -62,6 +62,12 @@ def test_a_single_pod_needs_no_variable() -> None:
         probe.bind((rendezvous.master_addr, rendezvous.master_port))
 
 
+def test_a_pod_that_is_alone_needs_no_dns() -> None:
+    alone = {**POD, "PET_NNODES": "1", "PET_NODE_RANK": "0"}
+    rendezvous = Rendezvous.of(alone, TopologyConfig(ranks_per_node=2))
+    assert (rendezvous.master_addr, rendezvous.master_port) == ("127.0.0.1", 29500)
+
+
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [

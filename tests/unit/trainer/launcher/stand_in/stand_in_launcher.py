@@ -12,4 +12,8 @@ if __name__ == "__main__":
     signals.install()
     from drivetrain_trainer.launcher.launch import launch
 
+    if "STAND_IN_GPUS" in os.environ:
+        import stand_in_gpus
+
+        stand_in_gpus.pretend()
     sys.exit(launch(os.environ, signals, module="stand_in_rank"))

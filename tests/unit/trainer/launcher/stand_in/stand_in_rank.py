@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ OUTCOME = SCRATCH / f"outcome-rank{RANK}.json"
 STATUS = {0: RunStatus.COMPLETED, 75: RunStatus.INTERRUPTED}
 
 stopped: list[int] = []
+clients: list[socket.socket] = []
 
 
 def outcome(code: int) -> None:
@@ -57,6 +59,15 @@ def sleep(value: str) -> None:
     wait_until(lambda: time.monotonic() > ends)
 
 
+def connect(_: str) -> None:
+    """Become a client of the MPS stand-in, as CUDA would of the real one."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.connect(f"{os.environ['CUDA_MPS_PIPE_DIRECTORY']}/control")
+    client.sendall(b"client\n")
+    clients.append(client)
+    write_text_atomically(SCRATCH / f"gpu{RANK}", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+
+
 def kill(value: str) -> None:
     os.kill(os.getpid(), signal.Signals[value])
     time.sleep(1000)
@@ -72,6 +83,7 @@ VERBS: dict[str, Callable[[str], object]] = {
     "child": lambda _: subprocess.Popen(
         ["sh", "-c", "trap '' TERM; exec sleep 1000"], start_new_session=True
     ),
+    "mps": connect,
     "await": lambda value: wait_until((SCRATCH / value).exists),
     "kill": kill,
     "exit": lambda value: sys.exit(int(value)),
