@@ -97,10 +97,8 @@ def test_etcd_pauses_and_all_goes_on_afterwards(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     api = control_plane.api
-    control_plane.etcd.pause()
-    with pytest.raises(TimeoutError):
+    with control_plane.etcd.paused(), pytest.raises(TimeoutError):
         api.create(JOB, namespace=namespace, timeout_s=0.5)
-    control_plane.etcd.resume()
 
     api.apply(JOB, namespace=namespace)
     wait_for(lambda: api.objects("v1", "Pod", namespace), "pod of the Job")
@@ -112,9 +110,11 @@ def test_the_api_server_restarts_with_what_it_knew(
     api = control_plane.api
     api.create(JOB, namespace=namespace)
     control_plane.api_server.stop()
-    with pytest.raises(ConnectionRefusedError):
-        api.get("batch/v1", "Job", "job", namespace)
-    control_plane.api_server.start()
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            api.get("batch/v1", "Job", "job", namespace)
+    finally:
+        control_plane.api_server.start()
 
     assert api.get("batch/v1", "Job", "job", namespace)["metadata"]["name"] == "job"
 

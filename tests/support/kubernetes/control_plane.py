@@ -9,7 +9,8 @@ import base64
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,13 +70,22 @@ class Component:
         self.start()
 
     def pause(self) -> None:
-        """Freeze it: its connections stay open and nobody answers."""
+        """Freeze it: its connections stay open and nobody answers. Returns once it is frozen."""
         self.process.pause()
 
     def resume(self) -> None:
         """Go on after `pause`, and wait until it serves."""
         self.process.resume()
         self.wait()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Frozen within the block, whatever happens there."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
 
 
 class ControlPlane:

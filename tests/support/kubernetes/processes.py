@@ -10,11 +10,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
+_FREEZE_POLL_S = 0.005
 _TIED = Path(__file__).with_name("run_tied.py")
 
 
@@ -71,8 +74,18 @@ class Process:
             self._child.send_signal(number)
 
     def pause(self) -> None:
-        """Freeze it where it is: its sockets stay open and nobody answers."""
+        """Freeze it where it is: its sockets stay open and nobody answers.
+
+        Returns once all its threads stand still, which takes a while on a busy machine.
+        """
         self.send(signal.SIGSTOP)
+        while self.running and not all(state == "T" for state in self._thread_states()):
+            time.sleep(_FREEZE_POLL_S)
+
+    def _thread_states(self) -> Iterator[str]:
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that just ended
+                yield stat.read_text().rpartition(")")[2].split()[0]
 
     def resume(self) -> None:
         """Go on after `pause`."""
