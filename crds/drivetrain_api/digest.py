@@ -27,7 +27,7 @@ class MpsReport(ApiModel):
     mode: MpsMode
     """The mode that the spec asked for."""
     ready: Flag
-    """Whether every daemon answers and, once the ranks use their GPUs, serves them."""
+    """InContainer: each rank was seen as its daemon's client. External: the daemon answers."""
     daemons: NonNegativeInt = 0
     """Daemons that answer: those that the launcher started, or the injected one."""
     message: Message = ""

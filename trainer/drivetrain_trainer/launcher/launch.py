@@ -207,14 +207,9 @@ class Launch:
         """To the sink first, since a pod that its Job kills is soon gone, message and all."""
         try:
             digest = self._digest(verdict)
-        except Exception as error:
+        except Exception:
             log.exception("the report lacks what lies in the run directory")
-            digest = final_digest(
-                self.attempt.attempt if self.attempt else 0,
-                verdict,
-                progress=self.publisher.latest if self.publisher else None,
-            )
-            del error
+            digest = final_digest(self.attempt.attempt if self.attempt else 0, verdict)
         if self.publisher is not None:
             self.publisher.finish(digest, self._time_to_tell())
         write_termination_log(

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from drivetrain_trainer.evidence.run_directory import RunDirectory
 from drivetrain_trainer.launcher import launch
 from drivetrain_trainer.launcher.signals import StopSignals
 
+STAND_IN = Path(__file__).parent / "stand_in"
 STOP = ["wait", "outcome=75", "exit=75"]
 
 
@@ -324,3 +326,47 @@ def test_a_pod_that_waits_for_the_first_can_be_stopped(pod: Any) -> None:
     pod.send(signal.SIGTERM)
     assert pod.wait() == 75
     nothing_is_left(pod)
+
+
+@pytest.fixture
+def silent_signals() -> Iterator[StopSignals]:
+    signals = StopSignals()
+    yield signals
+    signals._wake.close()
+    signals._woken.close()
+
+
+def test_a_report_that_cannot_be_whole_is_still_made(
+    pod: Any, monkeypatch: pytest.MonkeyPatch, silent_signals: StopSignals
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(launch, "configure_logging", lambda **_: None)
+    monkeypatch.setattr(launch, "find_run_directory", fail)
+    monkeypatch.syspath_prepend(STAND_IN)
+    pod.spec = {"accelerator": {"gpusPerNode": 8}}
+    (pod.folder / "run.json").write_text(json.dumps(pod.document()))
+    pod.storage.mkdir()
+    with capture_logs() as logs:
+        assert launch.launch(pod.environment(), silent_signals) == 2
+    assert "accelerator.gpus_per_node: asks for 8" in pod.termination.message
+    assert pod.sink == pod.termination
+    assert "the report lacks what lies in the run directory" in [e["event"] for e in logs]
+
+
+@pytest.mark.parametrize(
+    ("asked", "grace", "seconds"),
+    [(None, 30, 5.0), (0.0, 30, 5.0), (27.0, 30, 2.5), (29.9, 30, 0.5), (99.0, 30, 0.5)],
+)
+def test_the_last_publish_fits_in_the_grace_period(
+    monkeypatch: pytest.MonkeyPatch,
+    silent_signals: StopSignals,
+    asked: float | None,
+    grace: float,
+    seconds: float,
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    silent_signals.requested_at = None if asked is None else 1000.0 - asked
+    made = launch.Launch({}, silent_signals, "none", grace_seconds=grace)
+    assert made._time_to_tell() == pytest.approx(seconds)

@@ -51,13 +51,17 @@ def test_it_returns_once_somebody_listens() -> None:
     [
         (
             socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
-            "its name does not resolve (Name or service not known): has its pod an address, and is "
-            "its headless Service there?",
+            (
+                "its name does not resolve (Name or service not known): has its pod an address, "
+                "and is its headless Service there?"
+            ),
         ),
         (
             socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
-            "its name does not resolve (Temporary failure in name resolution): no DNS server "
-            "answers; is a network policy in the way of port 53?",
+            (
+                "its name does not resolve (Temporary failure in name resolution): no DNS server "
+                "answers; is a network policy in the way of port 53?"
+            ),
         ),
         (ConnectionRefusedError(), "nothing listens there"),
         (TimeoutError(), "no answer: is a network policy in the way?"),
@@ -115,7 +119,9 @@ def test_a_name_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with pytest.raises(UnreachableError, match="own name run-0.run within 0 s: its name does not"):
+    with pytest.raises(
+        UnreachableError, match=r"own name run-0\.run within 0 s: its name does not"
+    ):
         await_own_name(rendezvous("run-0.run", 29500), 0.1, stopped=lambda: False, pause=pause)
 
 
