@@ -13,9 +13,9 @@ def answer(url: str) -> tuple[bool, str]:
     """Whether the operator is ready, and its words; a refused connection counts as not."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
-            return True, response.read(4096).decode(errors="replace")
+            return True, response.read(4096).decode(errors="replace").strip()
     except urllib.error.HTTPError as error:
-        return False, f"{error.code} {error.read(4096).decode(errors='replace')}"
+        return False, f"{error.code} {error.read(4096).decode(errors='replace').strip()}"
     except OSError as error:
         return False, str(error)
 

@@ -72,7 +72,7 @@ class Lifecycle:
 
 @pytest.fixture(scope="module")
 def own_plane(
-    plane: ControlPlane,
+    plane: ControlPlane,  # noqa: ARG001 - it knows whether there are programs
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ControlPlane]:
     """For tests that remove the definition under everybody's feet."""
@@ -220,6 +220,22 @@ def test_a_second_release_leaves_the_definition_to_the_first(life: Lifecycle) ->
     assert life.api.find(*OPERATOR) is not None
 
 
+def test_the_definition_is_handed_to_the_second_release(life: Lifecycle) -> None:
+    life.do("install", {"namespaces": ["default"]})
+    life.train("mine")
+    second = {"release": "second", "namespace": "team-b"}
+    life.do("install", {"namespaces": ["team-b"], "crds": {"install": False}}, **second)
+
+    life.do("upgrade", {"namespaces": ["team-b"]}, "--take-ownership", **second)
+    life.undo()
+
+    definition = life.definition()
+    assert definition is not None
+    assert definition["metadata"]["annotations"]["meta.helm.sh/release-name"] == "second"
+    assert life.run("mine") is not None
+    life.do("upgrade", {"namespaces": ["team-b"]}, **second)
+
+
 # -- objects patched by hand ---------------------------------------------------------------
 
 
@@ -274,6 +290,19 @@ def test_what_the_chart_does_not_say_stays(life: Lifecycle, kubectl: list[str | 
     assert found["metadata"]["annotations"]["example.com/mine"] == "1"
 
 
+def test_what_was_scaled_by_hand(life: Lifecycle, kubectl: list[str | Path]) -> None:
+    """The server records no owner for a zero."""
+    life.do("install")
+    by_hand(kubectl, "scale", f"deployment/{RELEASE}", "--replicas=0")
+    life.do("upgrade")
+    assert life.api.get(*OPERATOR)["spec"]["replicas"] == 1
+
+    by_hand(kubectl, "scale", f"deployment/{RELEASE}", "--replicas=3")
+    with pytest.raises(HelmError, match=r"conflict with .kubectl. with subresource .scale."):
+        life.do("upgrade", None, "--rollback-on-failure")
+    assert life.api.get(*OPERATOR)["spec"]["replicas"] == 3
+
+
 def test_what_was_deleted_by_hand_comes_back(life: Lifecycle) -> None:
     life.do("install")
     life.api.delete("v1", "Service", RELEASE, NAMESPACE)
@@ -314,6 +343,10 @@ def test_the_admin_of_a_namespace_installs_for_it(
         "admissionPolicy": {"enabled": False},
     }
     where = ("--namespace", place)
+    more = {**values, "rbac": {"create": True, "aggregate": False}}
+    with pytest.raises(HelmError, match="attempting to grant RBAC permissions not currently held"):
+        life.helm.run("install", RELEASE, str(CHART), *where, values=more)
+    life.helm.run("uninstall", RELEASE, *where)
     life.helm.run("install", RELEASE, str(CHART), *where, values=values)
 
     assert life.api.find("apps/v1", "Deployment", RELEASE, place) is not None

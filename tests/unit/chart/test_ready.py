@@ -53,7 +53,7 @@ def ask(url: str, seconds: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "answers",
-    [[(200, "ok")], [(503, "runs: not listed yet"), (200, "ok")]],
+    [[(200, "ok\n")], [(503, "runs: not listed yet"), (200, "ok\n")]],
     ids=["at once", "later"],
 )
 def test_a_ready_operator_passes(answers: list[tuple[int, str]]) -> None:

@@ -114,6 +114,14 @@ def test_the_linter_is_silent(helm: Helm, values: Object) -> None:
     assert "[WARNING]" not in said
 
 
+def test_a_package_of_the_chart_gives_the_same(
+    helm: Helm, default: list[Object], tmp_path: Path
+) -> None:
+    helm.run("package", str(CHART), "--destination", str(tmp_path))
+
+    assert helm.template(chart=tmp_path / f"drivetrain-{__version__}.tgz") == default
+
+
 def test_the_version_is_the_distributions() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.chart import CHART, EVERYTHING, Helm, HelmError, Object, at, merged
+from tests.support.chart import CHART, EVERYTHING, ROOT, Helm, HelmError, Object, at, merged
 
 from drivetrain_operator.wiring.settings import OperatorSettings
 
@@ -213,3 +213,25 @@ def test_a_wrong_value_is_refused_by_name(helm: Helm, values: Object, words: str
 
 def test_a_parent_chart_may_have_global_values(helm: Helm, default: list[Object]) -> None:
     assert helm.template({"global": {"registry": "a"}}) == default
+
+
+# -- documents -----------------------------------------------------------------------------
+
+DOCUMENTED = [
+    (path.stem, text)
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    for text in re.findall(
+        r'^```yaml title="values.yaml"\n(.*?)^```$',
+        path.read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+]
+
+
+@pytest.mark.parametrize(("page", "text"), DOCUMENTED)
+def test_values_in_the_documents_are_taken(helm: Helm, page: str, text: str) -> None:
+    assert helm.template(yaml.safe_load(text)), page
+
+
+def test_there_are_values_in_the_documents() -> None:
+    assert len(DOCUMENTED) >= 6
