@@ -53,7 +53,7 @@ async def show_list(
     """Print every run of a namespace, or of all.
 
     Raises:
-        Failure: the API server serves no TrainingRuns, or a status cannot be understood.
+        Failure: the API server serves no TrainingRuns.
     """
     raws = await all_runs(session, every_namespace=every_namespace, label_selector=selector)
     if form is not None:
@@ -71,7 +71,7 @@ def list_lines(
     raws: Sequence[dict[str, Any]], at: datetime, *, with_namespace: bool = False
 ) -> list[str]:
     """The table, then a line for each run that waits, restarts or has failed."""
-    runs = sorted(map(Run.from_object, raws), key=lambda run: (run.namespace, run.name))
+    runs = sorted(map(Run.readable, raws), key=lambda run: (run.namespace, run.name))
     header = ("NAMESPACE", *_HEADER) if with_namespace else _HEADER
     rows = [
         ((run.namespace, *_cells(run, at)) if with_namespace else _cells(run, at)) for run in runs

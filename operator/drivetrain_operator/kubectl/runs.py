@@ -15,6 +15,7 @@ from drivetrain_operator.cluster.client import Method
 from drivetrain_operator.cluster.errors import ForbiddenError, NotFoundError
 from drivetrain_operator.cluster.resources import PODS, TRAINING_RUNS
 from drivetrain_operator.kubectl.failure import Failure, not_installed
+from drivetrain_operator.reconcile.conditions import MESSAGE_LIMIT
 from drivetrain_operator.reconcile.fields import count, items, mapping, text, time
 from drivetrain_operator.reconcile.views import PodView
 
@@ -54,6 +55,17 @@ class Run:
                 "is the operator newer than this plugin? -o yaml shows it as it is",
             ) from None
         return cls(raw, status)
+
+    @classmethod
+    def readable(cls, raw: dict[str, Any]) -> Run:
+        """As `from_object`; of a status that cannot be understood, the phase alone."""
+        try:
+            return cls.from_object(raw)
+        except Failure as failure:
+            told = text(mapping(raw, "status"), "phase")
+            phase = Phase(told) if told in set(Phase) else None
+            words = failure.lines[0].partition(": ")[2]
+            return cls(raw, TrainingRunStatus(phase=phase, message=words[:MESSAGE_LIMIT]))
 
     @property
     def name(self) -> str:

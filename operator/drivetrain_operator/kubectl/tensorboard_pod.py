@@ -88,13 +88,14 @@ def _container(run: Run, placement: Placement) -> dict[str, Any]:
         "command": [*command, "--host", "127.0.0.1", "--port", str(PORT)],
         "env": [
             {"name": "HOME", "value": TMP_MOUNT},
-            {"name": "CUDA_VISIBLE_DEVICES", "value": ""},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},  # it shall hold no GPU
         ],
-        "readinessProbe": {
+        # Asked until it answers once: afterwards nobody but port-forward needs to know.
+        "startupProbe": {
             "exec": {"command": ["python", "-c", _PROBE]},
             "periodSeconds": 2,
-            "timeoutSeconds": 5,
-            "failureThreshold": 60,
+            "timeoutSeconds": 10,
+            "failureThreshold": 300,
         },
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},

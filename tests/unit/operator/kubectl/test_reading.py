@@ -260,6 +260,16 @@ def test_a_status_of_a_newer_operator_is_read_as_far_as_it_is_known(
     assert drivetrain("describe", "newer", "-o", "yaml").exit_code == 0
 
 
+def test_one_status_that_cannot_be_read_hides_no_other_run(api: FakeApi, drivetrain: Call) -> None:
+    odd = training_run("odd", phase="Failed")
+    odd["status"]["attempt"] = -1
+    api.put("trainingruns", odd)
+    lines = drivetrain("list").output.splitlines()
+    assert cells(lines[1])[:2] == ["odd", "Failed"]
+    assert cells(lines[2])[:2] == ["walk", "Running"]
+    assert lines[4].startswith("odd: status.attempt: Input should be greater than or equal to 0")
+
+
 def test_artifacts_with_whole_digests_and_where_they_lie(drivetrain: Call) -> None:
     done = drivetrain("artifacts", "walk")
     assert "ab" * 32 in done.output

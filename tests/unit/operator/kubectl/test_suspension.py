@@ -13,7 +13,8 @@ Call = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.port  # it made its folder, which is named after the user, before that changes
     monkeypatch.setattr(suspension, "POLL_S", 0.01)
     monkeypatch.setattr(suspension.getpass, "getuser", lambda: "ada")
 

@@ -27,13 +27,13 @@ behaviour = {behaviour!r}
 if behaviour == "taken":
     print("unable to listen on any of the requested ports: [{{6006 6006}}]", flush=True)
     sys.exit(1)
-print("Forwarding from 127.0.0.1:45678 -> 6006", flush=True)
+if behaviour == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 (folder / "pid").write_text(str(os.getpid()))
+print("Forwarding from 127.0.0.1:45678 -> 6006", flush=True)
 if behaviour == "breaks":
     print("error: lost connection to pod", flush=True)
     sys.exit(1)
-if behaviour == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(60)
 """
 JOB = {
