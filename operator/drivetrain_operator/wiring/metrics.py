@@ -160,7 +160,8 @@ class _AtScrape(Collector):
         yield runs
         silence = GaugeMetricFamily(
             "drivetrain_watch_silence_seconds",
-            "Seconds since a watch last said something, the most silent one of the resource.",
+            "Seconds since a watch was heard, of the most silent namespace; for trainingruns, since an"
+            " event was due.",
             labels=("resource",),
         )
         for resource, seconds in self._gauges.watches():
@@ -168,8 +169,16 @@ class _AtScrape(Collector):
         yield silence
         for name, words, value in (
             ("queue_depth", "Runs that are due and wait for a worker.", self._gauges.queue_depth()),
-            ("queue_delayed", "Runs that wait for a moment.", self._gauges.queue_delayed()),
-            ("queue_oldest_seconds", "Longest wait for a worker.", self._gauges.oldest_wait()),
-            ("work_oldest_seconds", "Longest pass in work.", self._gauges.oldest_work()),
+            ("queue_delayed", "Runs that wait for a later moment.", self._gauges.queue_delayed()),
+            (
+                "queue_oldest_seconds",
+                "Seconds that a run has waited for a worker, the longest.",
+                self._gauges.oldest_wait(),
+            ),
+            (
+                "work_oldest_seconds",
+                "Seconds that a pass has lasted, the longest in work.",
+                self._gauges.oldest_work(),
+            ),
         ):
             yield GaugeMetricFamily(f"drivetrain_{name}", words, value=value)
