@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.chart import CHART, NAMESPACE, RELEASE, Helm, Object
 from tests.support.kubernetes.api import Api, wait_for
 from tests.support.kubernetes.control_plane import ControlPlane
-from tests.support.kubernetes.programs import MissingProgramsError, Program, ensure
+from tests.support.kubernetes.programs import Program, ensure
+from tests.support.needed import demand, get_ahead
 
 from drivetrain_api.trainingrun import TrainingRun
 
+HERE = Path(__file__).parent
 TRAINING_RUN = "drivetrain.dev/v1alpha1", "TrainingRun"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    get_ahead(session, HERE, Program.HELM, Program.KUBECTL)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    demand(item, HERE)
 
 
 def training_run(name: str, **spec: object) -> Object:
@@ -28,14 +38,7 @@ def training_run(name: str, **spec: object) -> Object:
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Without our definition: the chart brings it."""
-    try:
-        ensure(Program.HELM)
-        plane = ControlPlane(tmp_path_factory.mktemp("chart-control-plane"))
-    except MissingProgramsError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"chart tests cannot run: {error}")
-        pytest.skip(f"chart tests not run: {error}")
-    with plane:
+    with ControlPlane(tmp_path_factory.mktemp("chart-control-plane")) as plane:
         yield plane
 
 

@@ -14,8 +14,6 @@ from drivetrain_api.trainingrun import TrainingRun
 from drivetrain_operator.manifests.config import progress_config_map
 from drivetrain_operator.manifests.rbac import role, role_binding, service_account
 
-pytestmark = pytest.mark.cluster
-
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json-patch+json"
@@ -155,6 +153,14 @@ def test_a_report_is_taken(pod: Pod, text: str) -> None:
 
     assert answer.code == 200, answer.message
     assert pod.read()["data"] == {"progress": text}
+
+
+def test_the_server_finds_nothing_wrong_with_the_policy(api: Api, installed: str) -> None:
+    name = f"{installed}-drivetrain-progress"
+    kind = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
+    status = wait_for(lambda: api.get(*kind, name).get("status"), "type check of the policy")
+
+    assert status["typeChecking"] == {}
 
 
 def test_the_limit_is_the_contracts() -> None:

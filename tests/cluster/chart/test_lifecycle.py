@@ -18,8 +18,6 @@ from tests.support.kubernetes.programs import Program, ensure
 
 from drivetrain_api import crd
 
-pytestmark = pytest.mark.cluster
-
 DEFINITION = "apiextensions.k8s.io/v1", "CustomResourceDefinition", crd.CRD_NAME
 OPERATOR = "apps/v1", "Deployment", RELEASE, NAMESPACE
 KEPT = {"CustomResourceDefinition"}
@@ -71,10 +69,7 @@ class Lifecycle:
 
 
 @pytest.fixture(scope="module")
-def own_plane(
-    plane: ControlPlane,  # noqa: ARG001 - it knows whether there are programs
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ControlPlane]:
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """For tests that remove the definition under everybody's feet."""
     with ControlPlane(tmp_path_factory.mktemp("chart-lifecycle")) as own:
         yield own

@@ -12,8 +12,6 @@ from tests.support.kubernetes.api import Api, collection_of, path_of, wait_for
 from drivetrain_api.trainingrun import TrainingRun
 from drivetrain_operator.manifests.children import children
 
-pytestmark = pytest.mark.cluster
-
 Right = tuple[str, str, str, tuple[str, ...]]
 """Verb, API group, resource, names."""
 

@@ -6,8 +6,6 @@ import pytest
 from tests.support.chart import EVERYTHING, Helm, Object, only
 from tests.support.kubernetes.api import Answer, Api, path_of
 
-pytestmark = pytest.mark.cluster
-
 FOREIGN = {"ServiceMonitor"}
 """Its definition is the Prometheus operator's, which is not there."""
 

@@ -1,23 +1,28 @@
-"""The helm program; without it the chart's tests say in one line that they did not run."""
+"""The chart as the helm program renders it."""
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 from tests.support.chart import Helm, Object
-from tests.support.kubernetes.programs import MissingProgramsError, Program, ensure
+from tests.support.kubernetes.programs import Program, ensure
+from tests.support.needed import demand, get_ahead
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    get_ahead(session, HERE, Program.HELM)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    demand(item, HERE)
 
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    try:
-        program = ensure(Program.HELM)[Program.HELM]
-    except MissingProgramsError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"chart tests cannot run: {error}")
-        pytest.skip(f"chart tests not run: {error}")
-    return Helm(program, tmp_path_factory.mktemp("helm"))
+    return Helm(ensure(Program.HELM)[Program.HELM], tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="session")

@@ -455,6 +455,11 @@ def test_the_policy_refuses_in_words(default: list[Object]) -> None:
         ({"crds": {"keep": False}}, ["WARNING: crds.keep is false"], []),
         ({"crds": {"keep": False, "install": False}}, [], ["WARNING"]),
         ({"admissionPolicy": {"enabled": False}}, ["WARNING: admissionPolicy.enabled"], []),
+        (
+            {"image": {"repository": "r.io/o"}},
+            ["trainer.image.repository is drivetrain-trainer, of no registry"],
+            ["\nimage.repository"],
+        ),
         ({"rbac": {"create": False}}, ["give the account drivetrain its permissions"], []),
     ],
     ids=str,
