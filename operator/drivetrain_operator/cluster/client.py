@@ -316,10 +316,12 @@ class Cluster:
         """Lines of an answer, each as soon as it is there; `counted` are verb and resource."""
         began, code = time.monotonic(), "error"
         response: aiohttp.ClientResponse | None = None
+        wire: asyncio.BaseTransport | None = None
         doing = f"{counted[0]} {call.path}"
         try:
             try:
                 response = await self._transport.send(call, limits)
+                wire = response.connection.transport if response.connection is not None else None
                 code = str(response.status)
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     _answer(response, await response.read())
@@ -328,11 +330,14 @@ class Cluster:
             opened()
             async for line in split_lines(response.content.iter_any(), limit=line_limit):
                 yield line
+            wire = None  # it is at its end, and serves the next request
         except LineTooLongError as error:
             raise UnavailableError(f"{doing}: {error}", reason="Unreadable") from error
         except _BROKEN as error:
             raise error_from_exception(error, doing) from error
         finally:
+            if isinstance(wire, asyncio.WriteTransport):
+                wire.abort()  # a polite end of TLS may outlive the event loop
             if response is not None:
                 response.close()
 

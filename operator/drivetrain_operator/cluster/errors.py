@@ -10,6 +10,10 @@ from typing import Any, Final
 
 from drivetrain_operator.reconcile.fields import count, items, mapping, text
 
+UNREACHABLE: Final = "Unreachable"
+"""Our reason where a connection was refused or broke."""
+TIMEOUT: Final = "Timeout"
+"""Reason where no answer came in time; the server's own is the same."""
 _SHOWN: Final = 300
 """Characters of an answer that is no Status (a proxy's page, say) which messages quote."""
 
@@ -144,9 +148,9 @@ def error_from_exception(error: Exception, doing: str) -> UnavailableError:
         doing: What was tried: method and path.
     """
     if isinstance(error, TimeoutError):
-        return UnavailableError(f"{doing}: no answer in time", reason="Timeout")
+        return UnavailableError(f"{doing}: no answer in time", reason=TIMEOUT)
     words = str(error) or type(error).__name__
-    return UnavailableError(f"{doing}: {words}", reason="Unreachable")
+    return UnavailableError(f"{doing}: {words}", reason=UNREACHABLE)
 
 
 def _class_of(code: int, reason: str) -> type[ApiError]:

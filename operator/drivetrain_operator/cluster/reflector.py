@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 from drivetrain_operator.cluster.client import Cluster, Method, WatchEvent, WatchType
-from drivetrain_operator.cluster.errors import ApiError, ExpiredError, UnavailableError
+from drivetrain_operator.cluster.errors import (
+    UNREACHABLE,
+    ApiError,
+    ExpiredError,
+    UnavailableError,
+)
 from drivetrain_operator.reconcile.fields import mapping, text
 
 if TYPE_CHECKING:
@@ -91,7 +96,7 @@ class _Scope:
     failures: int = 0
     """In a row."""
     fruitless: int = 0
-    """Of these, watches that the server let in or answered with an error."""
+    """Of these, those at a server that was there: it may not know where the watch stands."""
     error: str = ""
     """What the last failure was; empty once all is well."""
 
@@ -168,7 +173,7 @@ class Reflector:
 
     async def _failed(self, scope: _Scope, error: ApiError) -> None:
         scope.failures += 1
-        scope.fruitless += scope.opened or error.status != 0
+        scope.fruitless += scope.opened or error.reason != UNREACHABLE
         scope.error = str(error)
         if isinstance(error, ExpiredError) or scope.fruitless >= FRUITLESS_WATCHES:
             scope.version, scope.fruitless = "", 0

@@ -71,7 +71,7 @@ class Transport:
         used = await self.token()
         response = await self._once(call, url, limits)
         if response.status == HTTPStatus.UNAUTHORIZED and await self.replace(used):
-            response.release()
+            await response.read()  # the connection serves again
             response = await self._once(call, url, limits)
         return response
 

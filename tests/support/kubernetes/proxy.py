@@ -46,6 +46,8 @@ _NOT_PASSED = frozenset(
 )
 """Headers between two neighbours; lengths are counted anew."""
 _LIFT_POLL_S = 0.02
+_ENDING_S = 0.1
+"""For connections to end in: TLS takes some turns of the event loop to say goodbye."""
 _BODY_LIMIT = 64 * 1024**2
 
 
@@ -148,6 +150,7 @@ class Proxy:
         self._abort(lambda _: True)
         await self._runner.cleanup()
         await self._session.close()
+        await asyncio.sleep(_ENDING_S)
 
     # -- use -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.operator.cluster.fake_api_server import (
@@ -341,6 +342,23 @@ def test_watches_that_end_at_once_are_failures_and_lead_to_a_list(tmp_path: Path
                 await until(lambda: "ended at once" in reflector.trouble)
                 await until(lambda: server.watchers)
                 assert lists(server) == 2
+
+    run(scenario())
+
+
+def test_watches_that_are_never_let_in_lead_to_a_list(tmp_path: Path) -> None:
+    """As a real server does where a watch begins at a version it has yet to reach."""
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async def scenario() -> None:
+        pace = Pace(silence_s=0.05, first_delay_s=0.001)
+        async with FakeApiServer() as server:
+            server.watches.extend([hang] * 3)
+            async with following(tmp_path, server, pace):
+                await until(lambda: lists(server) == 2)
 
     run(scenario())
 
