@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +88,18 @@ class RefusedError(Exception):
 class Api:
     """Requests to one API server, from any thread; a connection a thread."""
 
-    def __init__(self, url: str, token: str, authority: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        authority: Path | None = None,
+        *,
+        accept: str = "application/json",
+    ) -> None:
         parts = urllib.parse.urlsplit(url)
         assert parts.hostname is not None
         self._address = (parts.hostname, parts.port or 443)
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": accept}
         self._authority = authority
         self._local = threading.local()
         self._connections: list[http.client.HTTPSConnection] = []
@@ -173,7 +180,7 @@ class Api:
             self._local.connection = None
             raise
 
-    def lines(self, target: str, timeout_s: float = 60.0) -> Iterator[bytes]:
+    def lines(self, target: str, timeout_s: float = 60.0) -> Generator[bytes, None, None]:
         """Lines of an answer as they come, such as a watch's; on a connection of its own.
 
         Raises:
