@@ -149,7 +149,7 @@ class Api:
         kept = getattr(self._local, "connection", None) is not None
         try:
             return self._once(method, target, data, headers, timeout_s)
-        except (http.client.HTTPException, ConnectionError):
+        except (http.client.HTTPException, ConnectionError, ssl.SSLEOFError):
             if not kept:
                 raise
         return self._once(method, target, data, headers, timeout_s)  # the kept one was stale
