@@ -21,6 +21,8 @@ class Answer:
     status: int = 200
     message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+    """Sent in place of a Status."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ class StandInApiServer:
         if answer.status == 0:
             self._released.wait()
             return
-        content = json.dumps({"kind": "Status", "message": answer.message}).encode()
+        content = answer.raw
+        if content is None:
+            content = json.dumps({"kind": "Status", "message": answer.message}).encode()
         handler.send_response(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(len(content))}.items():
             handler.send_header(name, value)

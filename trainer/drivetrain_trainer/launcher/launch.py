@@ -44,6 +44,7 @@ from drivetrain_trainer.launcher.reachability import (
     await_own_name,
 )
 from drivetrain_trainer.launcher.scratch import Scratch
+from drivetrain_trainer.launcher.service_account import HOST
 from drivetrain_trainer.launcher.settings import LauncherSettings, Rendezvous
 from drivetrain_trainer.launcher.supervise import LINGER_SECONDS, Supervisor
 from drivetrain_trainer.launcher.torchrun import (
@@ -66,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 FINISH_SECONDS: Final = 5.0
 """Most that the last report may take to reach the sink."""
-LEAST_FINISH_SECONDS: Final = 0.5
+LEAST_FINISH_SECONDS: Final = 0.25
 """What it is given even where the grace period is over: the kill may come a little late."""
 MESSAGE_SECONDS: Final = 0.5
 """Kept of the grace period for the termination message and the end of the process."""
@@ -141,7 +142,10 @@ class Launch:
             scratch.progress, sink if rendezvous.leads else None, attempt.attempt
         )
         scratch.prepare(rendezvous.ranks)
-        checked = check_run(attempt, settings.storage, Machine.of_pod(self.environ))
+        machine = Machine.of_pod(self.environ)
+        if HOST in self.environ:
+            log.info("this pod has", **machine.figures())
+        checked = check_run(attempt, settings.storage, machine)
         self._meet(rendezvous)
         if self.signals.requested is not None:
             name = self.signals.requested.name

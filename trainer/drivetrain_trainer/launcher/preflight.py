@@ -83,6 +83,15 @@ class Machine:
             environ=environ,
         )
 
+    def figures(self) -> dict[str, object]:
+        """For the log: what a refusal, or a kill, is later explained by."""
+        return {
+            "memory_mib": self.available_bytes // MIB,
+            "memory_source": self.memory_source,
+            "shared_memory_mib": self.shared_bytes // MIB,
+            "gpus": self.gpus,
+        }
+
 
 @dataclass(frozen=True)
 class CheckedRun:

@@ -32,7 +32,8 @@ log = structlog.get_logger(__name__)
 LINGER_SECONDS: Final = 5.0
 """How long what outlives its purpose may take to end by itself."""
 REPORT_SECONDS: Final = 1.0
-"""What torchrun gets to write its report once its ranks were killed."""
+"""What torchrun gets to write its report once its ranks were killed; at most half of what the
+grace period has left then, for the launcher has a report of its own to make."""
 TICK_SECONDS: Final = 0.1
 """How often the processes are looked at while something is about to end."""
 
@@ -95,6 +96,7 @@ class Supervisor:
         self._failure: Verdict | None = None
         self._oom_kills = memory.oom_kills()
         self._seconds = time_to_stop(grace_seconds)
+        self._margin = grace_seconds - self._seconds
         self._alone = alone
         self._codes: dict[int, int] = {}
         self._stopped_at: float | None = None
@@ -174,7 +176,7 @@ class Supervisor:
         assert self._stopped_at is not None  # only a stop can be overdue
         self._killed_after = time.monotonic() - self._stopped_at
         log.warning("killing what did not stop", seconds=round(self._killed_after, 1))
-        ends = time.monotonic() + REPORT_SECONDS
+        ends = time.monotonic() + min(REPORT_SECONDS, self._margin / 2)
         while torchrun not in self._codes and time.monotonic() < ends:
             for pid in descendants(os.getpid()):
                 if pid != torchrun:

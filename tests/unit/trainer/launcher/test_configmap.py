@@ -113,6 +113,17 @@ class TestOnePatch:
         assert caught.value.hopeless is hopeless
 
     @pytest.mark.parametrize(
+        "content",
+        [b"", b"\xff\xfe", b"[]", b'{"message": 3}', b"null", b"[" * 60_000, b'{"message": "a'],
+    )
+    def test_an_answer_that_is_no_status_is_not_quoted(
+        self, server: StandInApiServer, content: bytes
+    ) -> None:
+        server.script([Answer(503, raw=content)])
+        with pytest.raises(PublishError, match=r": 503: it is sent again later$"):
+            target(server).patch("1", 5)
+
+    @pytest.mark.parametrize(
         ("header", "seconds"),
         [("7", 7.0), ("9999", 60.0), ("-1", 0.0), ("nan", 0.0), ("Wed, 21 Oct", 0.0)],
     )

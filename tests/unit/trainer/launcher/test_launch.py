@@ -357,7 +357,7 @@ def test_a_report_that_cannot_be_whole_is_still_made(
 
 @pytest.mark.parametrize(
     ("asked", "grace", "seconds"),
-    [(None, 30, 5.0), (0.0, 30, 5.0), (27.0, 30, 2.5), (29.9, 30, 0.5), (99.0, 30, 0.5)],
+    [(None, 30, 5.0), (0.0, 30, 5.0), (27.0, 30, 2.5), (29.4, 30, 0.25), (99.0, 30, 0.25)],
 )
 def test_the_last_publish_fits_in_the_grace_period(
     monkeypatch: pytest.MonkeyPatch,
