@@ -14,7 +14,6 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -75,24 +74,28 @@ def _digests(text: str, address: str) -> list[str]:
     return [digest for line in lines for digest in _SHA256.findall(line)]
 
 
-@cache
-def _unreachable(_: str) -> list[str]:
-    """Why a host was not reached; asked once, so that a machine without it loses seconds once."""
-    return []
+_UNREACHABLE: dict[str, str] = {}
+"""Hosts that were not reached, and why: a machine without them loses seconds once."""
+
+
+def forget_hosts() -> None:
+    """Ask hosts again that were not reached."""
+    _UNREACHABLE.clear()
 
 
 def _fetch(address: str) -> bytes:
-    known = _unreachable(address.split("/")[2])
-    if known:
-        raise OSError(known[0])
+    host = address.split("/")[2]
+    if host in _UNREACHABLE:
+        raise OSError(_UNREACHABLE[host])
     try:
         with urllib.request.urlopen(address, timeout=_CONNECT_S) as response:
             content: bytes = response.read()
             return content
-    except urllib.error.HTTPError:
+    except urllib.error.HTTPError as error:
+        error.close()
         raise
     except OSError as error:
-        known.append(_reason(error))
+        _UNREACHABLE[host] = _reason(error)
         raise
 
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+"""Names a folder of programs; looked into first."""
 Report = Callable[[str], None]
 """Takes a line that tells what goes on."""
 

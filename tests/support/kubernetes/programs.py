@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import mmap
 import os
 import re
 import shutil
@@ -19,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from tests.support.kubernetes.program_sources import build, download
 from tests.support.kubernetes.program_table import (
+    ASSETS_VARIABLE,
     CONTROL_PLANE,
     NODE,
     SETS,
@@ -30,10 +31,12 @@ from tests.support.kubernetes.program_table import (
     MissingProgramsError,
     Program,
     Report,
+    Source,
     cache_folder,
 )
 
 __all__ = [
+    "ASSETS_VARIABLE",
     "CONTROL_PLANE",
     "NODE",
     "MissingProgramsError",
@@ -43,9 +46,6 @@ __all__ = [
     "find",
     "required",
 ]
-
-ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-"""Names a folder of programs; looked into first."""
 
 
 # -- what is here ------------------------------------------------------------------------------
@@ -71,12 +71,22 @@ def is_right(program: Program, path: Path) -> bool:
     """Whether the file is that program in the pinned version."""
     if not os.access(path, os.X_OK) or not path.is_file():
         return False
-    source = SOURCES[program]
-    module = f"\t{source.module}\tv{source.version}\t".encode()  # what Go notes in a program
-    return module in path.read_bytes() or source.version in _told_versions(program, path)
+    return _is_built_from(SOURCES[program], path) or _tells(program, path)
 
 
-def _told_versions(program: Program, path: Path) -> tuple[str, ...]:
+def _is_built_from(source: Source, path: Path) -> bool:
+    """Whether Go noted the module in the file."""
+    noted = f"\t{source.module}\tv{source.version}\t".encode()
+    with path.open("rb") as file:
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return content.find(noted) >= 0
+        except ValueError:  # an empty file
+            return False
+
+
+def _tells(program: Program, path: Path) -> bool:
+    """Whether the program, asked for its version, names the right one."""
     arguments = {
         Program.KUBECTL: ("version", "--client"),
         Program.HELM: ("version", "--short"),
@@ -88,8 +98,8 @@ def _told_versions(program: Program, path: Path) -> tuple[str, ...]:
             [path, *arguments], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(re.findall(r"\d+\.\d+\.\d+", told.stdout))
+        return False
+    return SOURCES[program].version in re.findall(r"\d+\.\d+\.\d+", told.stdout)
 
 
 # -- what can be had ---------------------------------------------------------------------------
