@@ -6,7 +6,6 @@ its name: its owner or its UID decides.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -130,7 +129,8 @@ class Applier:
         is written they are recorded, whatever becomes of the actions.
 
         Raises:
-            ConflictError: before any action: the snapshot was stale, nothing was applied.
+            ConflictError: the snapshot was stale, nothing was applied; or, from an action,
+                the server lost a race.
             ApiError: the first failure; what comes after it was left undone.
         """
         stored = None
@@ -234,11 +234,17 @@ class Applier:
         }
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        # A conflict means that another object has the name: this very one is gone.
-        with contextlib.suppress(NotFoundError, ConflictError):
+        try:
             await self._cluster.request(
                 Method.DELETE, resource, namespace=run.namespace, name=name, body=options
             )
+        except NotFoundError:
+            return
+        except ConflictError as error:
+            # Another object has the name now: this very one is gone. Any other conflict
+            # is a race that the server lost.
+            if "UID" not in error.message:
+                raise
 
     async def _strip(self, run: ObjectMeta, name: str, uid: str) -> None:
         """A UID in a patch must be the object's own, so that no other is touched."""
@@ -252,7 +258,7 @@ class Applier:
                 body={"metadata": {"uid": uid, "finalizers": None}},
                 content_type=ContentType.MERGE_PATCH,
             )
-        except (NotFoundError, ConflictError):
+        except NotFoundError:
             return
         except InvalidError as error:
             if not any(cause.field == "metadata.uid" for cause in error.causes):

@@ -39,7 +39,7 @@ REFILL_SECONDS: Final = 60.0
 """After a burst, one Event of a run is written in this time."""
 REMEMBERED: Final = 4096
 """Runs, and reasons of runs, that are remembered; the longest unused are forgotten."""
-WAITING: Final = 1024
+WAITING: Final = 4096
 """Events that wait to be written; beyond it the oldest are dropped."""
 
 _log = structlog.get_logger(__name__)
