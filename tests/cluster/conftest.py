@@ -20,6 +20,7 @@ from tests.support.kubernetes.programs import (
     ensure,
     required,
 )
+from tests.support.kubernetes.proxy import Proxy
 
 HERE = Path(__file__).parent
 DEFINITION = HERE.parents[1] / "crds" / "trainingruns.drivetrain.dev.yaml"
@@ -85,3 +86,10 @@ def namespace(api: Api) -> Iterator[str]:
 def kubeconfig(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Path:
     """An administrator's, with the test's namespace as its default."""
     return control_plane.write_kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
+
+
+@pytest.fixture
+def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
+    """In front of the API server, to count calls and inject faults; `kubeconfig` goes past it."""
+    with Proxy(control_plane, keep_bodies=True) as started:
+        yield started

@@ -17,12 +17,6 @@ from tests.support.kubernetes.proxy import Proxy
 
 
 @pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane, keep_bodies=True) as started:
-        yield started
-
-
-@pytest.fixture
 def client(proxy: Proxy, control_plane: ControlPlane) -> Iterator[Api]:
     client = Api(proxy.url, control_plane.token, control_plane.authority)
     yield client
