@@ -70,7 +70,11 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 def _rendering(style: LogFormat) -> list[Processor]:
     if style is LogFormat.CONSOLE:
-        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     return [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(default=str, ensure_ascii=False),

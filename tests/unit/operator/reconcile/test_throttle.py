@@ -50,6 +50,7 @@ WRITTEN = TrainingRunStatus(
 NEWER: dict[str, Any] = {
     "progress": Progress(iteration=2, env_steps=200),
     "progressed_at": NOW,
+    "done": "20%",
 }
 
 
