@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,6 +42,9 @@ EVENT_LIMIT: Final = 32 * 2**20
 """Bytes of one watch event: an object may have 3 MiB, and more once it is escaped."""
 LOG_LINE_LIMIT: Final = 4 * 2**20
 """Bytes of one line of a pod's log."""
+_RECURSION: Final = 12_500
+"""An API server lets in objects of 10,000 levels: one of them, which anybody may make, must not
+make a whole list unreadable. Half of what a stack of 8 MiB holds."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _BROKEN: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError)
 """What the transport raises, and what reading an answer does that is no JSON or too deep."""
@@ -121,6 +125,7 @@ class Cluster:
     """An API server, for one event loop; close it, or use it as a context manager."""
 
     def __init__(self, credentials: Credentials, observer: CallObserver | None = None) -> None:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
         self._transport = Transport(credentials)
         self._observe = observer if observer is not None else _ignore
 

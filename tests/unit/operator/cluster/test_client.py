@@ -224,6 +224,22 @@ def test_an_event_beyond_the_bound_is_refused(
     run(scenario())
 
 
+def test_an_object_as_deep_as_a_server_lets_in_can_be_read(tmp_path: Path) -> None:
+    deep = b'{"a":' * 9_990 + b"1" + b"}" * 9_990
+
+    async def scenario() -> None:
+        async with FakeApiServer() as server, await server.connect(tmp_path) as cluster:
+            server.lists.append(raw(b'{"items": [' + deep + b"]}"))
+            assert len((await cluster.request(Method.GET, JOBS, namespace=None))["items"]) == 1
+            server.watches.append(raw(b'{"type": "ADDED", "object": ' + deep + b"}"))
+            assert [event.type for event in await collect(cluster)] == [WatchType.ADDED]
+            server.lists.append(raw(b"[" * 200_000))
+            with pytest.raises(UnavailableError):
+                await cluster.request(Method.GET, JOBS, namespace=None)
+
+    run(scenario())
+
+
 def test_a_watch_that_is_left_early_gives_its_connection_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with FakeApiServer() as server, await server.connect(tmp_path) as cluster:

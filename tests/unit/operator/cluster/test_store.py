@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -309,6 +310,24 @@ def test_a_child_that_cannot_be_read_is_left_out(known: Known) -> None:
     assert names(known, "config_maps") == []
     known.store.put(CONFIG_MAPS, child("odd", 2, data={"run.json": "{}"}))
     assert names(known, "config_maps") == ["odd"]
+
+
+def test_a_run_of_many_levels_is_refused_and_harms_nobody(known: Known) -> None:
+    deep: Object = {}
+    for _ in range(9_000):
+        deep = {"a": deep}
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(12_500)  # as a `Cluster` does
+    try:
+        spec = {**a_run()["spec"], "training": {"x": deep}}
+        known.store.put(TRAINING_RUNS, a_run(version=2) | {"spec": spec})
+        observed = known.store.observed(WALK)
+        assert observed is not None
+        assert [v.path for v in observed.run.refusals] == ["training.x"]
+        while deep:
+            deep = deep["a"]  # level by level: the end of a deep object recurses, too
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_phases_and_objects(known: Known) -> None:
