@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.kubernetes.api import Api, Object, RefusedError, wait_for
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.processes import Process, ProcessDiedError
+from tests.support.kubernetes.proxy import Proxy
 
 REPOSITORY = Path(__file__).parents[2]
-JOB: Object = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
-    "metadata": {"name": "job"},
-    "spec": {
-        "template": {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [{"name": "trainer", "image": "none"}],
-            }
-        }
-    },
-}
 ORPHANING = """
 import sys, time
 from pathlib import Path
@@ -38,9 +28,19 @@ time.sleep(600)
 """
 
 
+def job(name: str) -> Object:
+    container = {"name": "trainer", "image": "none"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
 def test_controllers_make_pods_and_collect_them(api: Api, namespace: str) -> None:
     wait_for(lambda: api.find("v1", "ServiceAccount", "default", namespace), "account")
-    api.create(JOB, namespace=namespace)
+    api.create(job("job"), namespace=namespace)
     wait_for(lambda: api.objects("v1", "Pod", namespace), "pod")
     api.delete("batch/v1", "Job", "job", namespace)
 
@@ -93,30 +93,40 @@ def test_an_account_has_its_own_rights(control_plane: ControlPlane, namespace: s
     assert f"system:serviceaccount:{namespace}:worker" in answer.message
 
 
-def test_etcd_pauses_and_all_goes_on_afterwards(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    api = control_plane.api
-    with control_plane.etcd.paused(), pytest.raises(TimeoutError):
-        api.create(JOB, namespace=namespace, timeout_s=0.5)
-
-    api.apply(JOB, namespace=namespace)
-    wait_for(lambda: api.objects("v1", "Pod", namespace), "pod of the Job")
+@pytest.fixture(scope="module")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of these tests' own: others share theirs."""
+    with ControlPlane(tmp_path_factory.mktemp("breakable")) as plane:
+        yield plane
 
 
-def test_the_api_server_restarts_with_what_it_knew(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    api = control_plane.api
-    api.create(JOB, namespace=namespace)
-    control_plane.api_server.stop()
-    try:
-        with pytest.raises(ConnectionRefusedError):
-            api.get("batch/v1", "Job", "job", namespace)
-    finally:
-        control_plane.api_server.start()
+def test_etcd_pauses_and_all_goes_on_afterwards(breakable: ControlPlane) -> None:
+    api = breakable.api
+    with breakable.etcd.paused(), pytest.raises(TimeoutError):
+        api.create(job("paused"), namespace="default", timeout_s=0.5)
+    api.apply(job("paused"), namespace="default")
 
-    assert api.get("batch/v1", "Job", "job", namespace)["metadata"]["name"] == "job"
+    selector = "batch.kubernetes.io/job-name=paused"
+    wait_for(lambda: api.objects("v1", "Pod", "default", labelSelector=selector), "pod of the Job")
+
+
+def test_the_api_server_restarts_with_what_it_knew(breakable: ControlPlane) -> None:
+    api = breakable.api
+    with Proxy(breakable) as proxy:
+        client = Api(proxy.url, breakable.token, breakable.authority)
+        client.create(job("kept"), namespace="default")
+        breakable.api_server.stop()
+        try:
+            with pytest.raises(ConnectionRefusedError):
+                api.get("batch/v1", "Job", "kept", "default")
+            with pytest.raises((ConnectionError, http.client.HTTPException)):
+                client.get("batch/v1", "Job", "kept", "default")
+        finally:
+            breakable.api_server.start()
+        seen = [each.get("batch/v1", "Job", "kept", "default") for each in (api, client)]
+        client.close()
+
+    assert seen[0]["metadata"]["uid"] == seen[1]["metadata"]["uid"]
 
 
 def test_many_run_beside_each_other(control_plane: ControlPlane, tmp_path: Path) -> None:

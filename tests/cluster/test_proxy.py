@@ -286,12 +286,3 @@ def test_a_client_may_be_gone_while_its_hook_runs(
     assert hook.done.wait(10)
     assert api.find("v1", "ConfigMap", "a", namespace) is not None
     assert [call.code for call in proxy.calls(Selector(writes=True))] == [201]
-
-
-def test_the_server_may_be_restarted_behind_it(
-    client: Api, control_plane: ControlPlane, namespace: str
-) -> None:
-    client.create(config_map("a"), namespace=namespace)
-    control_plane.api_server.restart()
-
-    assert client.get("v1", "ConfigMap", "a", namespace)["metadata"]["name"] == "a"
