@@ -109,7 +109,8 @@ def read_attempt(path: Path) -> AttemptSpec:
         SpecError: it is missing, too large, or a value in it is refused.
     """
     try:
-        return AttemptSpec.model_validate_json(read_bounded(path, SPEC_LIMIT))
+        # A file of a mounted ConfigMap is a link; nothing in the pod can write there.
+        return AttemptSpec.model_validate_json(read_bounded(path.resolve(), SPEC_LIMIT))
     except FileNotFoundError:
         raise _refused(ENV_SPEC_FILE, f"{path} is not there") from None
     except UnreadableFileError as error:

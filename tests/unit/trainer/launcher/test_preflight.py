@@ -66,6 +66,13 @@ class TestReading:
         path.write_text(json.dumps(document()))
         assert read_attempt(path) == attempt()
 
+    def test_a_mounted_config_map_is_read_through_its_links(self, tmp_path: Path) -> None:
+        (tmp_path / "..2026_01_01").mkdir()
+        (tmp_path / "..2026_01_01" / "run.json").write_text(json.dumps(document()))
+        (tmp_path / "..data").symlink_to("..2026_01_01")
+        (tmp_path / "run.json").symlink_to("..data/run.json")
+        assert read_attempt(tmp_path / "run.json") == attempt()
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [
