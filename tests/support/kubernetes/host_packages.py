@@ -35,6 +35,7 @@ NODE = (
 )
 IMAGES = (
     HostProgram("buildah", "buildah"),
+    HostProgram("containers-storage", "containers-storage"),
     HostProgram("mmdebstrap", "mmdebstrap"),
     HostProgram("containerd", "containerd"),
 )

@@ -72,23 +72,22 @@ class Importer:
         Raises:
             ImageImportError: containerd refused it.
         """
-        process = subprocess.Popen(
-            self._ctr("images", "import", "-"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        broken = False
-        try:
-            yield process.stdin
-            process.stdin.close()
-        except BrokenPipeError:
-            broken = True
-        told = process.stdout.read().decode(errors="replace")
-        if process.wait() or broken:
-            raise ImageImportError(told.strip())
+        command = self._ctr("images", "import", "-")
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                yield process.stdin
+                process.stdin.close()
+                told = process.stdout.read()
+            except BrokenPipeError:
+                told = process.stdout.read()
+                process.kill()
+        if process.returncode:
+            raise ImageImportError(told.decode(errors="replace").strip())
 
     def _answers(self) -> bool:
         self._process.check()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from tests.support.kubernetes.host_packages import IMAGES, ensure_packages
 
@@ -44,6 +46,11 @@ _BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 _CERTIFICATE_VARIABLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 _PIP_VARIABLES = {"PIP_INDEX_URL": "index-url", "PIP_EXTRA_INDEX_URL": "extra-index-url"}
 _HASH_LENGTH = 12
+_OWN_MOUNTS = (
+    *("unshare", "--mount", "--propagation", "private", "bash", "-c"),
+    'mkdir -p "$0" && mount -t tmpfs tmpfs "$0" && exec "$@"',
+)
+"""buildah leaves mounts behind, and notes on them: in a namespace of its own both go."""
 
 
 class ImageBuildError(RuntimeError):
@@ -66,6 +73,19 @@ class Image:
     def tag(self) -> str:
         """What follows the name."""
         return self.name.rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A part of an image: its manifest, its configuration or a layer."""
+
+    digest: str
+    """Hexadecimal SHA-256 of its bytes."""
+    size: int
+    content: bytes | None = None
+    """None for a layer."""
+    layer: str = ""
+    """The layer's identity in the store."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +158,13 @@ class Builder:
         """
         store = ("--root", self.folder / "storage", "--runroot", self.folder / "run")
         command = ["buildah", *map(str, store), "--storage-driver", "overlay", *map(str, words)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*_OWN_MOUNTS, str(self.folder / "run"), *command],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if log is not None:
             log.write_text(done.stdout + done.stderr)
         if done.returncode:
@@ -180,7 +206,55 @@ class Builder:
                 )
         return image
 
+    def blobs(self, image: Image) -> list[Blob]:
+        """All parts of an image, the manifest first; layers uncompressed, from the base up."""
+        manifest = self._inspect("get-image-data", image.name, "manifest")
+        document = json.loads(manifest)
+        digest = document["config"]["digest"]
+        config = self._inspect("get-image-data", image.name, digest)
+        (facts,) = json.loads(self._inspect("image", "--json", image.name))
+        parents: list[str] = []
+        layer = facts["layer"]
+        while layer:
+            parents.append(layer)
+            (found,) = json.loads(self._inspect("layer", "--json", layer))
+            layer = found.get("parent")
+        layers = zip(document["layers"], reversed(parents), strict=True)
+        return [
+            *(
+                Blob(hashlib.sha256(text).hexdigest(), len(text), text)
+                for text in (manifest, config)
+            ),
+            *(
+                Blob(entry["digest"].removeprefix("sha256:"), entry["size"], layer=name)
+                for entry, name in layers
+            ),
+        ]
+
+    @contextmanager
+    def open(self, blob: Blob) -> Iterator[IO[bytes]]:
+        """Read a part of an image; a layer as a tar."""
+        if blob.content is not None:
+            yield io.BytesIO(blob.content)
+            return
+        command = self._store_command("diff", "--uncompressed", blob.layer)
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            yield process.stdout
+        if process.returncode:
+            raise ImageBuildError(f"layer {blob.layer} cannot be read")
+
+    def _inspect(self, *words: str) -> bytes:
+        command = self._store_command(*words)
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    def _store_command(self, command: str, *words: str) -> list[str]:
+        places = ("--graph", str(self.folder / "storage"), "--run", str(self.folder / "run"))
+        storage = ["containers-storage", command, *places, "--storage-driver", "overlay", *words]
+        return [*_OWN_MOUNTS, str(self.folder / "run"), *storage]
+
     def _build(self, recipe: Recipe, base: Image, image: Image) -> None:
+        self.run("rm", "--all")  # of builds that were killed
         arguments = {"BASE": base.name, **recipe.arguments}
         self.run(
             *("bud", "--isolation", "chroot", "--layers"),

@@ -21,6 +21,7 @@ from tests.support.kubernetes.credentials import write_signing_key
 from tests.support.kubernetes.host_packages import NODE, ensure_packages
 from tests.support.kubernetes.image_store import ImageStore
 from tests.support.kubernetes.images import PAUSE, Image, cache_folder
+from tests.support.kubernetes.node_extras import FakeNode, Volumes, set_extended_resource
 from tests.support.kubernetes.node_files import SERVICES, NodeFiles
 from tests.support.kubernetes.node_sandbox import InsideProcess, Sandbox
 from tests.support.kubernetes.node_slot import Slot, hierarchies
@@ -104,6 +105,8 @@ class Node:
         self.scheduler.wait()
         self.controllers.wait()
         wait_for(self._is_ready, "node that is Ready", _READY_S)
+        self.volumes = Volumes(self.api, files.path("volumes"))
+        self.volumes.start()
 
     def stop(self) -> None:
         """End everything at once and remove the files."""
@@ -153,6 +156,14 @@ class Node:
             *("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io"),
             *("images", "import", ImageStore.shared().archive(image, self.files.folder)),
         )
+
+    def set_extended_resource(self, resource: str, count: int) -> None:
+        """Give the node devices that it does not have, such as ``nvidia.com/gpu``."""
+        set_extended_resource(self.api, NAME, resource, count)
+
+    def add_fake_node(self, name: str = "fake-1", *, tainted: bool = True) -> FakeNode:
+        """Add another node that is an object alone."""
+        return FakeNode(self, name, tainted=tainted).start()
 
     def logs(self, lines: int = 15) -> str:
         """The end of every program's log."""
