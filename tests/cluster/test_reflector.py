@@ -328,6 +328,34 @@ def test_the_store_knows_what_is_around_a_run(api: Api, namespace: str, kubeconf
     run(scenario())
 
 
+def test_a_run_of_thousands_of_levels_hides_no_other(namespace: str, kubeconfig: Path) -> None:
+    """The server lets 10,000 levels in, where unknown fields are kept."""
+    spec: Object = {"algo": {"name": "sac"}, "task": {"name": "half_cheetah"}}
+    kind = {"apiVersion": TRAINING_RUNS.api_version, "kind": TRAINING_RUNS.kind}
+
+    async def scenario() -> None:
+        store = Store()
+        async with await Cluster.connect(kubeconfig=kubeconfig) as cluster:
+            deep: Object = {}
+            for _ in range(9_000):
+                deep = {"a": deep}
+            for name, more in (("deep", {"training": {"x": deep}}), ("plain", {})):
+                body = kind | {"metadata": {"name": name}, "spec": spec | more}
+                await cluster.request(Method.POST, TRAINING_RUNS, namespace=namespace, body=body)
+            reflector = Reflector(cluster, TRAINING_RUNS, store, namespaces=(namespace,))
+            task = asyncio.create_task(reflector.run())
+            await reflector.synced.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            observed = store.observed(RunKey(namespace, "deep"))
+            assert observed is not None
+            assert [violation.path for violation in observed.run.refusals] == ["training.x"]
+            assert RunKey(namespace, "plain") in store
+            await cluster.request(Method.DELETE, TRAINING_RUNS, namespace=namespace, name="deep")
+
+    run(scenario())
+
+
 def test_a_restart_of_the_server_and_a_pause_of_etcd_are_survived(tmp_path: Path) -> None:
     definitions = [yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))]
     with ControlPlane(tmp_path, definitions=definitions, controllers=False) as plane:
