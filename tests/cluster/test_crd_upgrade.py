@@ -54,12 +54,13 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     folder: Path = tmp_path_factory.mktemp("upgraded")
     with ControlPlane(folder, definitions=[older()], controllers=False) as plane:
         api = plane.api
-        api.create(run("plain"), namespace="default")
+        for name in ("kept", "changed"):
+            api.create(run(name), namespace="default")
         api.create(run("lawless", training=BOTH_LENGTHS, seed=2**40), namespace="default")
         api.patch(
             API_VERSION,
             KIND,
-            "plain",
+            "kept",
             {"status": {"attempt": 3, "phase": "Running"}},
             "default",
             subresource="status",
@@ -76,7 +77,7 @@ def _refuses_both_lengths(api: Api) -> bool:
 
 
 def test_runs_and_their_status_stay_as_they_were(upgraded: Api) -> None:
-    found = upgraded.get(API_VERSION, KIND, "plain", "default")
+    found = upgraded.get(API_VERSION, KIND, "kept", "default")
 
     assert found["spec"] == SPEC
     assert found["status"] == {"attempt": 3, "phase": "Running"}
@@ -85,17 +86,17 @@ def test_runs_and_their_status_stay_as_they_were(upgraded: Api) -> None:
 
 def test_new_fields_can_be_set_on_an_old_run(upgraded: Api) -> None:
     change = {"spec": {"deadlines": {"activeSeconds": 60}}}
-    upgraded.patch(API_VERSION, KIND, "plain", change, "default", fieldValidation="Strict")
+    upgraded.patch(API_VERSION, KIND, "changed", change, "default", fieldValidation="Strict")
     upgraded.patch(
         API_VERSION,
         KIND,
-        "plain",
+        "changed",
         {"status": {"disruptions": 1}},
         "default",
         subresource="status",
         fieldValidation="Strict",
     )
-    found = upgraded.get(API_VERSION, KIND, "plain", "default")
+    found = upgraded.get(API_VERSION, KIND, "changed", "default")
 
     assert found["spec"]["deadlines"] == {"activeSeconds": 60}
     assert found["status"]["disruptions"] == 1
@@ -103,7 +104,7 @@ def test_new_fields_can_be_set_on_an_old_run(upgraded: Api) -> None:
 
 def test_new_rules_hold_for_an_old_run(upgraded: Api) -> None:
     with pytest.raises(RefusedError, match="seed is immutable"):
-        upgraded.patch(API_VERSION, KIND, "plain", {"spec": {"seed": 1}}, "default")
+        upgraded.patch(API_VERSION, KIND, "changed", {"spec": {"seed": 1}}, "default")
 
 
 def test_a_run_that_new_rules_would_refuse_may_still_be_suspended_and_deleted(
