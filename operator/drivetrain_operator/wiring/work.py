@@ -142,12 +142,14 @@ class Work:
         followers: list[asyncio.Task[None]],
         watch: list[asyncio.Task[None]],
     ) -> None:
-        """Let passes end, then stop the rest; kopf last."""
+        """Let passes end, then stop the rest; kopf last.
+
+        Without the Lease passes are broken off: another replica may work already.
+        """
         self._controller.queue.close()
-        late: set[asyncio.Task[None]] = set()
-        if workers:
-            _, late = await asyncio.wait(workers, timeout=DRAIN_SECONDS)
-        for task in (*late, *followers):
+        if workers and self._around.leading():
+            await asyncio.wait(workers, timeout=DRAIN_SECONDS)
+        for task in (*workers, *followers):
             task.cancel()
         await asyncio.gather(*workers, *followers, return_exceptions=True)
         self._watch.stop()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from drivetrain_operator.wiring.settings import (
     variable,
 )
 
-PAGE = Path(__file__).parents[4] / "docs" / "operations" / "operator.md"
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "operations" / "operator.md"
+CHART = ROOT / "charts" / "drivetrain" / "templates" / "_environment.tpl"
 
 
 def test_everything_has_a_default() -> None:
@@ -139,3 +142,10 @@ def test_every_setting_says_what_changing_it_costs() -> None:
 
 def test_the_page_holds_the_table_of_the_settings() -> None:
     assert settings_table() in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_chart_sets_every_setting_but_the_connection() -> None:
+    """A setting that the chart does not know could not be set by its users."""
+    found = set(re.findall(r"name: (DRIVETRAIN_OPERATOR_\w+)", CHART.read_text(encoding="utf-8")))
+    known = {variable(name) for name in OperatorSettings.model_fields}
+    assert found == known - {variable("kubeconfig"), variable("context")}
