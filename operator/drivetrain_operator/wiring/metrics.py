@@ -160,8 +160,8 @@ class _AtScrape(Collector):
         yield runs
         silence = GaugeMetricFamily(
             "drivetrain_watch_silence_seconds",
-            "Seconds since a watch was heard, of the most silent namespace; for trainingruns, since an"
-            " event was due.",
+            "Seconds since a watch was heard, of the most silent namespace; for trainingruns,"
+            " since an event was due.",
             labels=("resource",),
         )
         for resource, seconds in self._gauges.watches():
