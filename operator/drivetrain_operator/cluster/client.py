@@ -11,11 +11,9 @@ import contextlib
 import json
 import sys
 import time
-from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
@@ -30,6 +28,13 @@ from drivetrain_operator.cluster.errors import (
 from drivetrain_operator.cluster.guest import guest_session
 from drivetrain_operator.cluster.lines import LineTooLongError, split_lines
 from drivetrain_operator.cluster.transport import CONNECT_TIMEOUT_S, Call, Transport
+from drivetrain_operator.cluster.wire import (
+    CallObserver,
+    ContentType,
+    Method,
+    WatchEvent,
+    WatchType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from drivetrain_operator.cluster.resources import Resource
+
+__all__ = ["CallObserver", "Cluster", "ContentType", "Method", "WatchEvent", "WatchType"]
 
 EVENT_LIMIT: Final = 32 * 2**20
 """Bytes of one watch event: an object may have 3 MiB, and more once it is escaped."""
@@ -48,59 +55,6 @@ make a whole list unreadable. Half of what a stack of 8 MiB holds."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _BROKEN: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError)
 """What the transport raises, and what reading an answer does that is no JSON or too deep."""
-
-
-class Method(StrEnum):
-    """HTTP methods."""
-
-    GET = "GET"
-    POST = "POST"
-    PUT = "PUT"
-    PATCH = "PATCH"
-    DELETE = "DELETE"
-
-
-class ContentType(StrEnum):
-    """What a body is: an object, or one of the patches."""
-
-    JSON = "application/json"
-    APPLY_PATCH = "application/apply-patch+yaml"
-    """Server-side apply; JSON is YAML."""
-    JSON_PATCH = "application/json-patch+json"
-    MERGE_PATCH = "application/merge-patch+json"
-    STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-
-
-class WatchType(StrEnum):
-    """What happened to a watched object."""
-
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
-    """Nothing: the object holds the resourceVersion that the watch has reached."""
-
-
-@dataclass(frozen=True)
-class WatchEvent:
-    """One event of a watch."""
-
-    type: WatchType
-    object: dict[str, Any]
-
-
-class CallObserver(Protocol):
-    """Whoever counts calls."""
-
-    def __call__(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """Take note of a call.
-
-        Args:
-            verb: RBAC's word: get, list, watch, create, update, patch, delete.
-            resource: Plural, with its subresource: ``trainingruns/status``.
-            code: HTTP status, or ``error`` where no answer came.
-            seconds: Until the answer was read; until it began for a watch or a log.
-        """
 
 
 _FAILED: Final = "ERROR"

@@ -23,6 +23,7 @@ from drivetrain_operator.cluster.errors import (
     ExpiredError,
     UnavailableError,
 )
+from drivetrain_operator.cluster.versions import number
 from drivetrain_operator.reconcile.fields import mapping, text
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Scope:
     def stands(self, version: str) -> None:
         """Note where it stands."""
         self.version = version
-        self.reached = max(self.reached, _number(version))
+        self.reached = max(self.reached, number(version))
 
 
 class Reflector:
@@ -209,7 +210,7 @@ class Reflector:
             version = text(metadata, "resourceVersion")
             if not version:
                 raise UnavailableError(f"list {self.resource.plural}: without a resourceVersion")
-            if not following and 0 < _number(version) < scope.reached:
+            if not following and 0 < number(version) < scope.reached:
                 scope.reached = 0
                 self._sink.rewind()
             self._take(page, seen)
@@ -284,7 +285,3 @@ class Reflector:
         scope.alive_at = self._pace.clock()
         scope.failures = scope.fruitless = 0
         scope.error = ""
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0

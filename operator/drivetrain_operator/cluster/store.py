@@ -8,8 +8,8 @@ thread-safe.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -17,7 +17,13 @@ import structlog
 from drivetrain_operator.cluster.keys import RunKey
 from drivetrain_operator.cluster.pruning import KeptRun, View, run_of, view_of
 from drivetrain_operator.cluster.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, TRAINING_RUNS
-from drivetrain_operator.reconcile.fields import mapping, text
+from drivetrain_operator.cluster.versions import (
+    ObjectName,
+    Tombstones,
+    name_of,
+    number,
+    version_of,
+)
 from drivetrain_operator.reconcile.snapshot import Observed, RunView
 from drivetrain_operator.reconcile.views import ConfigMapView, JobEvent, JobView, PodView
 
@@ -33,10 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectName", "RunKey", "Store"]
 
-ObjectName = tuple[str, str]
-"""Namespace and name of an object."""
-TOMBSTONES: Final = 4096
-"""Deleted objects that are remembered, so that a list from before does not revive them."""
 EVENTS_OF_A_RUN: Final = 32
 """Events that are kept for a run: the newest."""
 _log = structlog.get_logger(__name__)
@@ -58,22 +60,6 @@ class _Run:
     refusals: tuple[Violation, ...] = ()
 
 
-@dataclass(slots=True)
-class _Tombstones:
-    """When objects were deleted, the newest `TOMBSTONES` of them."""
-
-    found: OrderedDict[tuple[Resource, ObjectName], int] = field(default_factory=OrderedDict)
-
-    def add(self, resource: Resource, name: ObjectName, version: int) -> None:
-        self.found[resource, name] = max(version, self.found.pop((resource, name), 0))
-        if len(self.found) > TOMBSTONES:
-            self.found.popitem(last=False)
-
-    def buried(self, resource: Resource, name: ObjectName, version: int) -> bool:
-        """Whether the object was deleted after that version."""
-        return 0 < version <= self.found.get((resource, name), 0)
-
-
 def _told_nobody(_: RunKey) -> None:
     """Nobody wants to know."""
 
@@ -93,7 +79,7 @@ class Store:
             kind: {} for kind in (JOBS, PODS, CONFIG_MAPS, EVENTS)
         }
         self._around: dict[RunKey, dict[tuple[Resource, ObjectName], _Child]] = {}
-        self._deleted = _Tombstones()
+        self._deleted = Tombstones()
 
     # --- what comes in -----------------------------------------------------------------
 
@@ -113,8 +99,8 @@ class Store:
 
     def delete(self, resource: Resource, obj: Object) -> None:
         """An object is gone; `obj` is its last state."""
-        name = _name_of(obj)
-        version = _version(obj)
+        name = name_of(obj)
+        version = version_of(obj)
         known = self._known_version(resource, name)
         if known is not None and 0 < version < known:
             return
@@ -131,7 +117,7 @@ class Store:
             seen: What was there.
             version: The list's resourceVersion: what is newer is kept, seen or not.
         """
-        at = _number(version)
+        at = number(version)
         for name in tuple(self._names(resource)):
             if name in seen or namespace not in (None, name[0]):
                 continue
@@ -145,7 +131,7 @@ class Store:
         """Take a whole list for what there is: `put` each object, `sweep` the rest."""
         seen = set()
         for obj in objects:
-            seen.add(_name_of(obj))
+            seen.add(name_of(obj))
             self.put(resource, obj)
         self.sweep(resource, namespace, seen, version)
 
@@ -239,7 +225,7 @@ class Store:
 
     def _put(self, resource: Resource, obj: Object) -> tuple[RunKey, ...]:
         """Keep the object where it is news; the runs for which it is."""
-        name, version = _name_of(obj), _version(obj)
+        name, version = name_of(obj), version_of(obj)
         known = self._known_version(resource, name)
         if (known is not None and 0 < version <= known) or (
             self._deleted.buried(resource, name, version)
@@ -333,17 +319,3 @@ def _without(
     foreign: tuple[ForeignObject, ...], kind: ChildKind, name: str
 ) -> tuple[ForeignObject, ...]:
     return tuple(f for f in foreign if (f.kind, f.name) != (kind, name))
-
-
-def _name_of(obj: Object) -> ObjectName:
-    metadata = mapping(obj, "metadata")
-    return text(metadata, "namespace"), text(metadata, "name")
-
-
-def _version(obj: Object) -> int:
-    return _number(text(mapping(obj, "metadata"), "resourceVersion"))
-
-
-def _number(version: str) -> int:
-    """A resourceVersion as a number; 0 for one that is none, which is never old."""
-    return int(version) if version.isascii() and version.isdigit() else 0

@@ -1,0 +1,54 @@
+"""Which of two states of an object is the newer one, and what was deleted since."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from drivetrain_operator.reconcile.fields import mapping, text
+
+if TYPE_CHECKING:
+    from drivetrain_operator.cluster.resources import Resource
+    from drivetrain_operator.reconcile.fields import Object
+
+ObjectName: TypeAlias = tuple[str, str]
+"""Namespace and name of an object."""
+TOMBSTONES: Final = 4096
+"""Deleted objects that are remembered, so that a list from before does not revive them."""
+_DIGITS: Final = 20
+"""Of an unsigned number of 64 bits."""
+
+
+def name_of(obj: Object) -> ObjectName:
+    """Namespace and name; empty where the object does not tell."""
+    metadata = mapping(obj, "metadata")
+    return text(metadata, "namespace"), text(metadata, "name")
+
+
+def version_of(obj: Object) -> int:
+    """The object's resourceVersion as a number."""
+    return number(text(mapping(obj, "metadata"), "resourceVersion"))
+
+
+def number(version: str) -> int:
+    """A resourceVersion as a number; 0 for one that is none, which is never old."""
+    numeric = version.isascii() and version.isdigit() and len(version) <= _DIGITS
+    return int(version) if numeric else 0
+
+
+@dataclass(slots=True)
+class Tombstones:
+    """When objects were deleted, the newest `TOMBSTONES` of them."""
+
+    found: OrderedDict[tuple[Resource, ObjectName], int] = field(default_factory=OrderedDict)
+
+    def add(self, resource: Resource, name: ObjectName, version: int) -> None:
+        """The object was deleted at that version; 0 where that is not known."""
+        self.found[resource, name] = max(version, self.found.pop((resource, name), 0))
+        if len(self.found) > TOMBSTONES:
+            self.found.popitem(last=False)
+
+    def buried(self, resource: Resource, name: ObjectName, version: int) -> bool:
+        """Whether the object was deleted after that version."""
+        return 0 < version <= self.found.get((resource, name), 0)
