@@ -48,6 +48,7 @@ class Call:
     """Plural, with its subresource: ``jobs``, ``trainingruns/status``; else the path."""
     namespace: str | None
     name: str | None
+    """From the path; of an object that is created, a proxy takes it from the body."""
     dry_run: bool
     code: int = 0
     """Of the answer; 0 where there was none."""

@@ -243,6 +243,8 @@ class Proxy:
         call = Call.parse(
             request.method, request.path, request.query, request.headers.get("Content-Type", "")
         )
+        if call.verb is Verb.CREATE and call.name is None:
+            call = replace(call, name=_name_in(body))
         if self._keep_bodies:
             call = replace(call, body=body)
         record = _Record(call)
@@ -336,6 +338,15 @@ async def _pass_on(
             await response.write(chunk)
     if watch.silenced:
         await watch.ending.wait()
+
+
+def _name_in(body: bytes) -> str | None:
+    """The name of an object that is to be created: it is in no path."""
+    try:
+        name = json.loads(body)["metadata"]["name"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return str(name)
 
 
 def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
