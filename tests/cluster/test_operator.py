@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import yaml
 from tests.support.kubernetes.api import Api, Object, wait_for
 from tests.support.kubernetes.calls import EVERY_WRITE, Selector, Verb, calls
 from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.faults import Fault, Refuse
 from tests.support.kubernetes.proxy import Proxy
 from tests.support.operator_process import OperatorProcess
 
@@ -472,20 +474,61 @@ def test_two_replicas_and_one_works(
         second.stop(signal.SIGKILL)
 
 
-def test_a_run_that_cannot_be_read_holds_up_no_other(bench: Bench) -> None:
-    """Somebody with rights on the status wrote what our models refuse."""
-    bench.create("odd")
-    bench.job(1, "odd")
-    bench.api.patch(
-        DRIVETRAIN,
-        "TrainingRun",
-        "odd",
-        {"status": {"conditions": [], "phase": "Running", "attempt": 7}},
-        bench.namespace,
-        subresource="status",
-    )
+def test_a_lost_lease_ends_the_process(bench: Bench) -> None:
+    """Another replica may work by now: nothing more is written, not even the Lease."""
+    lease = "coordination.k8s.io/v1", "Lease", "drivetrain-operator"
+    thief = {"holderIdentity": "thief", "leaseDurationSeconds": 600}
+    bench.api.patch(*lease, {"spec": thief}, bench.namespace)
+    wait_for(lambda: not bench.operator.process.running, "end of the process")
+    assert bench.operator.stop() == 1
+    assert bench.api.get(*lease, bench.namespace)["spec"]["holderIdentity"] == "thief"
+
+
+def test_an_outage_is_told_and_waited_out(bench: Bench) -> None:
+    """Live all the while: a restart brings no API server back."""
+    with bench.proxy.outage():
+        wait_for(lambda: bench.operator.probe("readyz")[0] == 503, "words on the outage")
+        assert "watch in trouble: " in bench.operator.probe("readyz")[1]
+        assert bench.operator.probe("livez") == (200, "ok\n")
+        bench.create()
+    bench.job(1)
+    bench.operator.wait_ready()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(429, retry_after_s=1), Refuse(500), Refuse(409), Fault.DROP, Fault.LOSE_ANSWER],
+    ids=str,
+)
+def test_a_write_that_fails_is_tried_again(bench: Bench, fault: Refuse | Fault) -> None:
+    """Whichever of an attempt's writes it is; what was made meanwhile is not made twice."""
+    bench.proxy.inject(Selector(writes=True, resource="[!le]*"), fault, times=4, skip=1)
     bench.create()
     bench.job(1)
+    bench.place(1)
+    status = bench.phase("Running")
+    assert (status["attempt"], status["restarts"]) == (1, 0)
+    jobs = bench.api.objects("batch/v1", "Job", bench.namespace)
+    assert [job["metadata"]["name"] for job in jobs] == ["walk-a1"]
+
+
+def test_cluster_wide(
+    control_plane: ControlPlane, api: Api, namespace: str, tmp_path: Path
+) -> None:
+    """Without namespaces, runs are worked on wherever they are."""
+    other = api.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
+    )["metadata"]["name"]
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "config", namespace=namespace)
+    with OperatorProcess(tmp_path / "operator", kubeconfig) as operator:
+        for place in (namespace, other):
+            api.create(manifest(), namespace=place)
+        for place in (namespace, other):
+            wait_for(
+                functools.partial(api.find, "batch/v1", "Job", "walk-a1", place), f"Job in {place}"
+            )
+        assert operator.stop() == 0
+    api.delete("v1", "Namespace", other)
 
 
 def test_missing_rights_are_told_and_waited_for(
