@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+import structlog
+
+from drivetrain_operator.wiring.program import _ends_first
+from drivetrain_operator.wiring.work import _until
+
+Part = Callable[[list[str]], Coroutine[None, None, None]]
+
+
+async def works_on(told: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        told.append("ended in its own time")
+
+
+async def ends(told: list[str]) -> None:
+    told.append("ended")
+
+
+async def fails(told: list[str]) -> None:
+    del told
+    raise ValueError("broken")
+
+
+async def fails_when_stopped(told: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        told.append("tried")
+        raise ValueError("broken on the way out")
+
+
+@pytest.mark.parametrize(
+    ("part", "stop", "asked", "told", "logged"),
+    [
+        (works_on, True, True, ["ended in its own time"], []),
+        (ends, False, False, ["ended"], []),
+        (fails, False, False, [], ["the operator failed"]),
+        (fails_when_stopped, True, False, ["tried"], ["the operator failed"]),
+    ],
+)
+def test_what_ends_first(
+    part: Part, stop: bool, asked: bool, told: list[str], logged: list[str]
+) -> None:
+    async def go() -> tuple[bool, list[str]]:
+        heard: list[str] = []
+        event, other = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(part(heard))
+        if stop:
+            asyncio.get_running_loop().call_soon(event.set)
+        found = await asyncio.wait_for(_ends_first(task, event, other), 5)
+        assert task.done()
+        return found, heard
+
+    with structlog.testing.capture_logs() as logs:
+        assert asyncio.run(go()) == (asked, told)
+    assert [line["event"] for line in logs] == logged
+
+
+def test_a_goal_is_reached_while_the_parts_go_on() -> None:
+    async def go() -> None:
+        others = [asyncio.create_task(works_on([]))]
+        goal = asyncio.create_task(ends([]))
+        await _until(goal, others)
+        assert not others[0].done()
+        others[0].cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("part", "error"), [(ends, "a part of the operator ended by itself"), (fails, "broken")]
+)
+def test_a_part_that_ends_ends_the_wait(part: Part, error: str) -> None:
+    async def go() -> None:
+        goal = asyncio.create_task(works_on([]))
+        with pytest.raises((RuntimeError, ValueError), match=error):
+            await _until(goal, [asyncio.create_task(part([]))])
+        await asyncio.gather(goal, return_exceptions=True)
+        assert goal.cancelled()
+
+    asyncio.run(go())
