@@ -108,6 +108,7 @@ class Controller:
         """When figures of a run were last written."""
         self._ended: dict[RunKey, int] = {}
         """Attempts of a run that were followed by another, as last seen."""
+        self._passed_at = time.monotonic()
 
     async def work(self) -> None:
         """One worker: passes over runs until the queue is closed."""
@@ -119,7 +120,12 @@ class Controller:
             try:
                 await self._safely(key)
             finally:
+                self._passed_at = time.monotonic()
                 self.queue.done(key)
+
+    def since_pass(self) -> float:
+        """Seconds since a pass ended."""
+        return time.monotonic() - self._passed_at
 
     async def _safely(self, key: RunKey) -> None:
         """One pass; whatever goes wrong with it is tried again, and hinders no other run."""

@@ -56,20 +56,33 @@ class Limits:
     """How old something may be before it is a reason."""
 
     stuck_seconds: float
-    """A run that waits for a worker, or is held by one."""
+    """A pass, or runs that wait while no pass ends."""
     silent_seconds: float
     """A watch that says nothing: it would have been opened anew by then."""
 
 
 def queue_check(
-    oldest_wait: Callable[[], float], oldest_work: Callable[[], float], limits: Limits
+    oldest_wait: Callable[[], float],
+    oldest_work: Callable[[], float],
+    since_pass: Callable[[], float],
+    limits: Limits,
 ) -> Check:
-    """Reasons from the queue: nobody takes what is due, or a pass does not end."""
+    """Reasons from the queue: nobody takes what is due, or a pass does not end.
+
+    A long wait alone is none: after a burst the workers are busy, and a restart would only
+    begin the burst anew.
+
+    Args:
+        oldest_wait: Seconds that the run due for longest has waited.
+        oldest_work: Seconds that the longest pass in work has lasted.
+        since_pass: Seconds since a pass ended.
+        limits: What is too long.
+    """
 
     def check() -> Iterable[str]:
-        waited, worked = oldest_wait(), oldest_work()
+        waited, worked = min(oldest_wait(), since_pass()), oldest_work()
         if waited > limits.stuck_seconds:
-            yield f"queue stuck: a run has waited {waited:.0f} s for a worker"
+            yield f"queue stuck: runs wait and no pass has ended for {waited:.0f} s"
         if worked > limits.stuck_seconds:
             yield f"queue stuck: a pass has lasted {worked:.0f} s"
 

@@ -144,8 +144,8 @@ class OperatorSettings(BaseModel):
         default=120,
         ge=1,
         le=3600,
-        description="After how long a run that waits for a worker, or is held by one, makes"
-        " the operator unhealthy. Less restarts it while the API server is merely slow.",
+        description="After how long a pass that does not end, or runs that wait while none ends,"
+        " make the operator unhealthy. Less restarts it while the API server is merely slow.",
     )
     health_port: Port = Field(
         default=8081,

@@ -187,7 +187,8 @@ class Work:
             silent_seconds=self._settings.watch_silence_seconds + SILENCE_MARGIN,
         )
         health = self._around.health
-        health.add(live=queue_check(queue.oldest_wait, queue.oldest_work, limits))
+        since_pass = self._controller.since_pass
+        health.add(live=queue_check(queue.oldest_wait, queue.oldest_work, since_pass, limits))
         health.add(live=watch_check(self._watches, limits), ready=trouble_check(self._watches))
         health.add(ready=self._unsynced)
         self._around.metrics.watch(
