@@ -6,12 +6,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO_SEED ?= 0
+CONTAINER_TOOL ?= docker
+TAG ?= latest
+VARIANT ?= cuda
+IMAGE_ARGS = $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(TAG) \
+  --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test programs lint format typecheck docs bench nightly crd clean
+.PHONY: help demo test programs lint format typecheck docs bench nightly crd images e2e clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -62,6 +67,15 @@ nightly: $(VENV)/.dev ## Long trials: learning curves, soaks
 
 crd: $(VENV)/.dev ## Write the CRD generated from the models
 	$(BIN)/python -m drivetrain_api.crd
+
+images: ## Build both images (CONTAINER_TOOL=docker|buildah, TAG=..., VARIANT=cuda|cpu, BASE=...)
+	$(CONTAINER_TOOL) build -f operator/Dockerfile -t drivetrain-operator:$(TAG) $(IMAGE_ARGS) .
+	$(CONTAINER_TOOL) build -f trainer/Dockerfile -t drivetrain-trainer:$(TAG) $(IMAGE_ARGS) \
+	  --build-arg VARIANT=$(VARIANT) .
+
+e2e: $(VENV)/.dev ## A whole node: chart, images, real runs (DRIVETRAIN_E2E_KUBECONFIG=... for another)
+	$(BIN)/python -m tests.support.kubernetes.programs $(if $(DRIVETRAIN_E2E_KUBECONFIG),kubectl helm,node)
+	$(BIN)/python -m pytest -m e2e --timeout 1800 tests/e2e/cluster
 
 clean: ## Remove what builds and tests leave (not the environment, not your runs)
 	rm -rf build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -74,7 +74,7 @@ def check_command(group: click.Group, words: list[str], line: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_in_the_documents_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for block in blocks(page, "console"):
         for line in block.splitlines():
             if not line.startswith("$ "):
