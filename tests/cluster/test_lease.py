@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.support.kubernetes.api import Api, Object
+from tests.support.kubernetes.api import Api, Object, wait_for
 from tests.support.kubernetes.calls import Selector
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.faults import Fault
@@ -16,6 +16,8 @@ from tests.support.kubernetes.proxy import Proxy
 
 from drivetrain_operator.cluster.client import Cluster
 from drivetrain_operator.cluster.lease import LeaderElection
+from drivetrain_operator.wiring import program
+from drivetrain_operator.wiring.settings import OperatorSettings
 
 pytestmark = pytest.mark.cluster
 
@@ -159,3 +161,38 @@ def test_many_candidates_one_leader(api: Api, kubeconfig: Path, namespace: str) 
             await holder.release()
 
     asyncio.run(main())
+
+
+def test_a_lease_goes_with_the_account_that_made_it(
+    control_plane: ControlPlane, api: Api, namespace: str, tmp_path: Path
+) -> None:
+    """So an uninstalled operator leaves none behind, and needs no right to delete it."""
+    wait_for(lambda: api.find("v1", "ServiceAccount", "default", namespace), "account")
+    token = control_plane.account_token(namespace, "default")
+    config = control_plane.write_kubeconfig(tmp_path / "own", token=token, namespace=namespace)
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    rights = {"rules": [rule | {"verbs": ["create", "get", "update"]}]}
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "lease"}}
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lease"}
+    api.create({**rbac, "kind": "Role", **rights}, namespace=namespace)
+    api.create(
+        {**rbac, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
+        namespace=namespace,
+    )
+
+    async def main() -> None:
+        async with await Cluster.connect(kubeconfig=config) as cluster:
+            settings = OperatorSettings.read({"lease_name": "operator"})
+            lease = program._lease(settings, cluster)
+            async with asyncio.timeout(60):
+                await lease.acquire()
+                assert lease.held
+                await lease.release()
+
+    asyncio.run(main())
+    assert api.find(GROUP, "Lease", "operator", namespace) is not None
+
+    api.delete("v1", "ServiceAccount", "default", namespace)
+
+    wait_for(lambda: api.find(GROUP, "Lease", "operator", namespace) is None, "end of the Lease")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
+from drivetrain_operator.cluster.account import Account, account_of
 from drivetrain_operator.cluster.credentials import Credentials
 from drivetrain_operator.cluster.errors import (
     ApiError,
@@ -111,6 +112,11 @@ class Cluster:
     def namespace(self) -> str:
         """The context's namespace, or the pod's own."""
         return self._transport.credentials.namespace
+
+    @property
+    def account(self) -> Account | None:
+        """The ServiceAccount that we act as; None where we are somebody else."""
+        return account_of(self._transport.credentials.authorization())
 
     @property
     def host(self) -> str:

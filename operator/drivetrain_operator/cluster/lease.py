@@ -80,6 +80,7 @@ class LeaderElection:
         lease_s: Seconds after which others may take over from a holder that is silent.
         renew_s: Seconds without a renewal after which the holder gives up; below `lease_s`.
         retry_s: Seconds between tries.
+        owner: Reference to an object of the namespace that a Lease made here goes with.
         now: The time, with an offset; written for people to read, never compared.
 
     Raises:
@@ -96,6 +97,7 @@ class LeaderElection:
         lease_s: float = 15.0,
         renew_s: float = 10.0,
         retry_s: float = 2.0,
+        owner: Object | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if not 0 < retry_s < renew_s < lease_s:
@@ -110,6 +112,7 @@ class LeaderElection:
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._retry_s = retry_s
+        self._owners = [owner] if owner is not None else []
         self._now = now
         self._seen: _Seen | None = None
         self._current = False
@@ -225,7 +228,11 @@ class LeaderElection:
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "ownerReferences": self._owners,
+            },
             "spec": self._spec({}, self._identity),
         }
         return await self._cluster.request(

@@ -81,8 +81,11 @@ def _listen(stop: asyncio.Event) -> None:
 
 
 def _lease(settings: OperatorSettings, cluster: Cluster) -> LeaderElection:
+    """The Lease; it goes with our account, so that an uninstalled operator leaves none."""
     namespace = settings.lease_namespace or cluster.namespace
-    return LeaderElection(cluster, settings.lease_name, namespace, own_identity())
+    account = cluster.account
+    owner = account.owner() if account is not None and account.namespace == namespace else None
+    return LeaderElection(cluster, settings.lease_name, namespace, own_identity(), owner=owner)
 
 
 async def _ends_first(task: asyncio.Task[None], *events: asyncio.Event) -> bool:

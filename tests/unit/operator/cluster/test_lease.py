@@ -93,6 +93,18 @@ def test_a_lease_that_is_not_there_is_made() -> None:
     virtually(main)
 
 
+def test_a_lease_goes_with_its_owner() -> None:
+    owner = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "operator", "uid": "2"}
+
+    async def main(api: FakeApi) -> None:
+        one = LeaderElection(api, "operator", "lab", "one", owner=owner)
+        await one.acquire()
+        await one.release()
+        assert api.get("leases", "operator")["metadata"]["ownerReferences"] == [owner]
+
+    virtually(main)
+
+
 def test_the_holder_renews_with_one_request() -> None:
     async def main(api: FakeApi) -> None:
         one = candidate(api)
