@@ -64,6 +64,11 @@ def run_helm(kubectl: Kubectl, namespace: str, *words: str | Path, timeout_s: fl
     return run_command(program, *words, *where, timeout_s=timeout_s)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs an empty cluster comes first: later the session's release is there."""
+    items.sort(key=lambda item: item.get_closest_marker("empty_cluster") is None)
+
+
 @pytest.fixture(scope="session")
 def images() -> Images:
     """Built here from the working tree, or those that are named."""
