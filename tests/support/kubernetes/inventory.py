@@ -32,7 +32,7 @@ class Inventory:
     """Every object of a cluster at a moment."""
 
     owners: dict[Item, frozenset[str]]
-    """Each object with the UIDs of its owners."""
+    """Each object with the UIDs of its owners; a volume's is the claim that it is bound to."""
 
     @classmethod
     def take(cls, kubectl: Kubectl) -> Inventory:
@@ -80,5 +80,7 @@ def _named(namespaces: tuple[str, ...]) -> set[tuple[str, str]]:
 def _read(found: dict[str, Any]) -> tuple[Item, frozenset[str]]:
     metadata = found["metadata"]
     item = Item(found["kind"], metadata.get("namespace", ""), metadata["name"], metadata["uid"])
-    owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences", ()))
-    return item, owners
+    owners = {owner["uid"] for owner in metadata.get("ownerReferences", ())}
+    if item.kind == "PersistentVolume":
+        owners.add(found["spec"].get("claimRef", {}).get("uid", ""))
+    return item, frozenset(owners)
