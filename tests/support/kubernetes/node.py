@@ -104,7 +104,7 @@ class Node:
         self._start_runtime()
         self.scheduler.wait()
         self.controllers.wait()
-        wait_for(self._is_ready, "node that is Ready", _READY_S)
+        wait_for(self._becomes_ready, "node that is Ready", _READY_S)
         self.volumes = Volumes(self.api, files.path("volumes"))
         self.volumes.start()
 
@@ -297,9 +297,12 @@ class Node:
         authority = self.files.authority
         return authority.exists() and authority.with_suffix(".key").exists()
 
-    def _is_ready(self) -> bool:
+    def _becomes_ready(self) -> bool:
         for process in self._processes:
             process.check()
+        return self._is_ready()
+
+    def _is_ready(self) -> bool:
         found = self.api.find("v1", "Node", NAME)
         conditions = found["status"].get("conditions", ()) if found else ()
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

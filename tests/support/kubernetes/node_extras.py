@@ -17,6 +17,7 @@ STORAGE_CLASS: Final = "standard"
 UNBINDABLE_CLASS: Final = "never"
 """A class that has no volume and makes none: its claims stay pending."""
 _FAKE: Final = "kwok.x-k8s.io/node"
+_STAGES: Final = Path(__file__).with_name("fake_node_stages.yaml")
 
 
 class Volumes:
@@ -86,10 +87,10 @@ def set_extended_resource(api: Api, node: str, resource: str, count: int) -> Non
 
 
 class FakeNode:
-    """Another node that is an object alone: pods on it "run" at once and do nothing.
+    """Another node that is an object alone: pods on it "run" until they are deleted.
 
     With a second node there the control plane taints one that is lost, which it never does
-    to the only one.
+    to the only one. To lose it, stop `kubelet`: nobody renews its lease any more.
     """
 
     def __init__(self, node: Node, name: str, *, tainted: bool = True) -> None:
@@ -97,6 +98,7 @@ class FakeNode:
         self._node = node
         self._taints = [{"key": _FAKE, "value": "fake", "effect": "NoSchedule"}] if tainted else []
         self.kubelet: Component | None = None
+        """What plays it."""
 
     def start(self) -> FakeNode:
         """Make it and keep it alive; it is Ready on return.
@@ -124,6 +126,7 @@ class FakeNode:
                 f"--kubeconfig={self._node.kubeconfig}",
                 f"--manage-nodes-with-annotation-selector={_FAKE}=fake",
                 "--node-lease-duration-seconds=40",
+                f"--config={_STAGES}",
             ],
             self._is_ready,
         )

@@ -112,9 +112,19 @@ class InsideProcess(Process):
         """Send it a signal; nothing where it is gone."""
         if not self.running:
             return
-        os.kill(self.pid, number)
-        if number is signal.SIGCONT:
-            super().send(number)  # the program that waits for it stopped with it
+        server = find_child(super().pid)
+        if server is None:
+            super().send(number)
+            return
+        os.kill(server, number)
+        if number is not signal.SIGSTOP:
+            super().send(signal.SIGCONT)  # who waits for it stopped with it
+
+    def pause(self) -> None:
+        """Freeze it; returns once who waits for it noticed, so that `resume` is not lost."""
+        super().pause()
+        waiting = psutil.Process(super().pid)
+        wait_for(lambda: waiting.status() == psutil.STATUS_STOPPED, f"paused {self.name}", 10.0)
 
 
 def only_child(pid: int) -> int:
