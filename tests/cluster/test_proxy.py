@@ -72,11 +72,11 @@ def test_everything_passes_and_is_counted(client: Api, proxy: Proxy, namespace: 
     assert client.find("v1", "ConfigMap", "missing", namespace) is None
 
     assert [(call.verb, call.resource, call.name, call.code) for call in proxy.calls()] == [
-        (Verb.CREATE, "configmaps", None, 201),
+        (Verb.CREATE, "configmaps", "a", 201),
         (Verb.APPLY, "configmaps", "a", 200),
         (Verb.PATCH, "configmaps", "a", 200),
         (Verb.GET, "configmaps", "a", 200),
-        (Verb.CREATE, "configmaps", None, 201),
+        (Verb.CREATE, "configmaps", "b", 201),
         (Verb.LIST, "configmaps", None, 200),
         (Verb.DELETE, "configmaps", "a", 200),
         (Verb.OTHER, "/readyz", None, 200),
