@@ -49,6 +49,7 @@ class Terminal:
     def __init__(self, folder: Path, kubectl: Kubectl) -> None:
         self.folder = folder
         self.typed: list[str] = []
+        self._outputs = 0
         config = folder / "kubeconfig"
         shutil.copy(kubectl.kubeconfig, config)
         programs = ensure(Program.KUBECTL, Program.HELM)
@@ -63,16 +64,23 @@ class Terminal:
             CommandError: It failed.
         """
         self.typed.append(command)
-        script = f"cd '{self.folder}'\n{command}"
+        script = f"exec 2>&1; cd '{self.folder}'\n{command}"
         return run_command(
             *("bash", "-c", script), environment=self._environment, timeout_s=timeout_s
         )
 
     @contextmanager
-    def beside(self, command: str) -> Iterator[Path]:
-        """Type a command that goes on; gives the file that its output goes to."""
-        self.typed.append(command)
-        output = self.folder / f"output-{len(self.typed)}"
+    def beside(self, command: str, *, of_guide: bool = True) -> Iterator[Path]:
+        """Type a command that goes on; gives the file that its output goes to.
+
+        Args:
+            command: What is typed.
+            of_guide: Whether to remember it in `typed`.
+        """
+        if of_guide:
+            self.typed.append(command)
+        self._outputs += 1
+        output = self.folder / f"output-{self._outputs}"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {command}"],
