@@ -63,11 +63,15 @@ def see_queue(context: Context) -> Transition | None:
 
 
 def see_pods(context: Context) -> Transition | None:
-    """Scheduled, then Running, once all pods of the attempt are; until then the reason."""
+    """Scheduled, then Running, once all pods of the attempt are; until then the reason.
+
+    A segment that runs is looked at again only where somebody took its condition away.
+    """
     job = context.job
     if context.wanted is None or job is None or job.held:
         return None
-    if context.status.attempt_running_at is not None:
+    known = context.status.attempt_running_at is not None
+    if known and context.status.is_true(ConditionType.RUNNING):
         return None
     pods = [pod for pod in context.attempt_pods if pod.meta.deletion_at is None]
     wanted = context.spec.topology.nodes
@@ -75,6 +79,8 @@ def see_pods(context: Context) -> Transition | None:
     started = sum(_started(pod) for pod in pods)
     if started >= wanted:
         return _running(context, wanted)
+    if known:
+        return None
     if placed < wanted:
         return _waiting(context, ConditionType.SCHEDULED, f"{placed} of {wanted} pods scheduled")
     ready = _scheduled(context, wanted)
@@ -104,6 +110,7 @@ def _scheduled(context: Context, nodes: int) -> Context:
 
 def _running(context: Context, nodes: int) -> Transition:
     words = f"attempt {context.status.attempt}: {nodes} of {nodes} pods running"
-    running = _scheduled(context.with_status(attempt_running_at=context.now), nodes)
+    since = context.status.attempt_running_at or context.now
+    running = _scheduled(context.with_status(attempt_running_at=since), nodes)
     running = condition(running, ConditionType.RUNNING, Reason.PODS_RUNNING, words, holds=True)
     return Transition(running.status, normal(Reason.PODS_RUNNING, words))

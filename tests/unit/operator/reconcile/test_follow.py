@@ -118,6 +118,29 @@ def test_an_eviction_by_kueue_is_a_segment_of_the_same_attempt() -> None:
     assert cluster.settle().wake_after == 500.0
 
 
+def test_conditions_that_somebody_took_away_are_set_again() -> None:
+    cluster = FakeCluster(topology={"nodes": 2})
+    cluster.begin()
+    since = cluster.status.attempt_running_at
+    cluster.later(60)
+    cluster.run["status"]["conditions"] = []
+    cluster.settle()
+    assert cluster.status.phase is Phase.RUNNING
+    assert cluster.status.is_true(ConditionType.SCHEDULED)
+    assert cluster.status.is_true(ConditionType.ACCEPTED)
+    assert cluster.status.attempt_running_at == since, "the segment is no other one"
+
+
+def test_a_segment_without_its_condition_waits_for_no_pods() -> None:
+    """A pod of it is about to end: what becomes of it is not for this rule to say."""
+    cluster = FakeCluster(topology={"nodes": 2})
+    cluster.begin()
+    cluster.terminate(cluster.live_pods[0])
+    cluster.run["status"]["conditions"] = []
+    cluster.settle()
+    assert cluster.status.condition(ConditionType.SCHEDULED) is None
+
+
 def test_a_disruption_in_one_segment_does_not_explain_a_failure_in_the_next() -> None:
     cluster = FakeCluster(queueName="lab-queue")
     cluster.begin()
