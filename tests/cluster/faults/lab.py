@@ -15,6 +15,7 @@ from tests.support.kubernetes.proxy import Proxy
 from tests.support.kubernetes.simulated_kubelet import (
     ARTIFACT,
     TOTAL_STEPS,
+    Plan,
     Plans,
     SimulatedKubelet,
     fails_once,
@@ -186,8 +187,10 @@ class Lab(Runs):
         self._folder = folder
         self._flags = flags
         self._stack = ExitStack()
+        self._plans = plans
+        self._own_plans: dict[str, Plans] = {}
         self.proxy = Proxy(plane)
-        self.kubelet = SimulatedKubelet(plane.api, plans, namespace)
+        self.kubelet = SimulatedKubelet(plane.api, self._plan, namespace)
         self.witness = Witness(plane.api, namespace)
         self.operator: OperatorProcess
 
@@ -208,6 +211,14 @@ class Lab(Runs):
         self._stack.__exit__(kind, error, trace)
         if kind is None:
             self.witness.check()
+
+    def _plan(self, run: str, attempt: int) -> Plan:
+        return self._own_plans.get(run, self._plans)(run, attempt)
+
+    def create_with(self, plans: Plans, name: str, **spec: Any) -> Object:
+        """Make a run with plans of its own."""
+        self._own_plans[name] = plans
+        return self.create(name, **spec)
 
     @contextmanager
     def replica(self, name: str) -> Iterator[OperatorProcess]:

@@ -6,7 +6,9 @@ digest there and in the termination message at its end.
 
 from __future__ import annotations
 
+import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +23,8 @@ from drivetrain_api.digest import PROGRESS_LIMIT, TERMINATION_LIMIT, Digest, enc
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.status import Artifact, Progress, RunSummaryDigest
 
-NODE = "simulated"
+_LEASES = "kube-node-lease"
+_RENEWAL_S = 5.0
 TOTAL_STEPS = 1000
 _ROUND_S = 0.03
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -78,6 +81,9 @@ class SimulatedKubelet:
         self._pods = Follower(
             api, collection_of("v1", "Pod", namespace), lambda *_: None, selector=labels.RUN
         )
+        self.node = f"simulated-{secrets.token_hex(4)}"
+        """A node that is Ready: pods on one that is not would be evicted."""
+        self._renewed_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
         self._taken: set[tuple[str, str]] = set()
@@ -85,6 +91,7 @@ class SimulatedKubelet:
 
     def __enter__(self) -> Self:
         self._pods.__enter__()
+        self._register()
         self._thread.start()
         return self
 
@@ -97,17 +104,42 @@ class SimulatedKubelet:
         self._stopping.set()
         self._thread.join(60)
         self._pods.__exit__(kind, error, trace)
+        # What was on it is cleared away with it.
+        self._api.delete("v1", "Node", self.node)
+        self._api.delete("coordination.k8s.io/v1", "Lease", self.node, _LEASES)
+
+    def _register(self) -> None:
+        meta = {"name": self.node}
+        self._api.create({"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
+        self._api.create(lease, namespace=_LEASES)
+        self._renew()
+        ready = {"type": "Ready", "status": "True", "reason": "Simulated", "message": ""}
+        status = {"conditions": [ready], "capacity": {"pods": "1000"}}
+        self._api.patch("v1", "Node", self.node, {"status": status}, subresource="status")
+
+    def _renew(self) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": self.node, "leaseDurationSeconds": 40, "renewTime": now}
+        self._api.patch("coordination.k8s.io/v1", "Lease", self.node, {"spec": spec}, _LEASES)
+        self._renewed_at = time.monotonic()
 
     def _run(self) -> None:
         while not self._stopping.wait(_ROUND_S):
-            for item in self._pods.objects():
-                try:
-                    self._drive(_Pod(item))
-                except RefusedError as error:
-                    if error.answer.code not in _RACES:
-                        break
-                except TROUBLE:
-                    break  # the server is away: again in the next round
+            try:
+                if time.monotonic() - self._renewed_at > _RENEWAL_S:
+                    self._renew()
+                for item in self._pods.objects():
+                    self._try(_Pod(item))
+            except TROUBLE:
+                continue  # the server is away: again in the next round
+
+    def _try(self, pod: _Pod) -> None:
+        try:
+            self._drive(pod)
+        except RefusedError as error:
+            if error.answer.code not in _RACES:
+                raise
 
     def _drive(self, pod: _Pod) -> None:
         """The next step of a pod, once; a later state leads to the one after it."""
@@ -141,7 +173,7 @@ class SimulatedKubelet:
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": pod.name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
         }
         path = f"{collection_of('v1', 'Pod', pod.namespace)}/{pod.name}/binding"
         self._api.request("POST", path, binding)
