@@ -20,7 +20,8 @@ from drivetrain_operator.manifests.settings import Settings
 
 pytestmark = pytest.mark.e2e
 
-LIMITS = {"cpu": "2", "memory": "3Gi"}
+RESOURCES = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
+"""No CPU that is asked for twice: the operator may run beside it, and a node may have two."""
 SPEC: dict[str, Any] = {
     "algo": {
         "name": "sac",
@@ -37,7 +38,7 @@ SPEC: dict[str, Any] = {
     "storage": {"size": "1Gi"},
     "checkpoint": {"interval": 200},
     "podTemplate": {
-        "spec": {"containers": [{"name": "trainer", "resources": {"limits": LIMITS}}]},
+        "spec": {"containers": [{"name": "trainer", "resources": RESOURCES}]},
     },
 }
 TRAINING_RUN: Object = {

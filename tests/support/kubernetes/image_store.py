@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from tests.support.kubernetes.image_importer import Importer
-from tests.support.kubernetes.images import Blob, Builder, Image, cache_folder, locked
+from tests.support.kubernetes.image_parts import Blob, Image, cache_folder, locked
+from tests.support.kubernetes.images import Builder
 
 _KEPT = 3
 """Images of one repository that are kept."""
@@ -82,13 +83,13 @@ class ImageStore:
 
     def _write_archive(self, file: IO[bytes], image: Image, present: set[str]) -> None:
         """Write an OCI archive without the blobs that are there already."""
-        manifest, *others = self._builder.blobs(image)
+        manifest, *others = self._builder.reader.blobs(image)
         with tarfile.open(fileobj=file, mode="w|") as archive:
             _add(archive, "oci-layout", io.BytesIO(b'{"imageLayoutVersion":"1.0.0"}'))
             _add(archive, "index.json", io.BytesIO(_index(image, manifest)))
             for blob in (manifest, *others):
                 if blob.digest not in present:
-                    with self._builder.open(blob) as content:
+                    with self._builder.reader.open(blob) as content:
                         _add(archive, f"blobs/sha256/{blob.digest}", content, blob.size)
 
 

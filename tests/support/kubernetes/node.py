@@ -19,8 +19,9 @@ from tests.support.kubernetes.api import Api, Object, wait_for
 from tests.support.kubernetes.control_plane import Component
 from tests.support.kubernetes.credentials import write_signing_key
 from tests.support.kubernetes.host_packages import NODE, ensure_packages
+from tests.support.kubernetes.image_parts import Image, cache_folder
 from tests.support.kubernetes.image_store import ImageStore
-from tests.support.kubernetes.images import PAUSE, Image, cache_folder
+from tests.support.kubernetes.images import PAUSE
 from tests.support.kubernetes.node_extras import FakeNode, Volumes, set_extended_resource
 from tests.support.kubernetes.node_files import SERVICES, NodeFiles
 from tests.support.kubernetes.node_sandbox import InsideProcess, Sandbox
