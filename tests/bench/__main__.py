@@ -1,4 +1,4 @@
-"""Run benchmarks by name, or all; a missed target or an absent peer fails."""
+"""Run benchmarks by name, or all; a missed target, an absent peer or program fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.bench import (
     bench_start,
     bench_stepping,
 )
+from tests.bench.operator import bench_load, bench_scale
 from tests.bench.peer import PeerUnavailableError
 from tests.bench.result import HEAD, Result
+from tests.support.kubernetes.programs import MissingProgramsError
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "stepping": bench_stepping.measure,
@@ -21,6 +23,10 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "sac_end_to_end": bench_sac_end_to_end.measure,
     "overlap": bench_overlap.measure,
     "start": bench_start.measure,
+    "operator_paced": bench_load.paced,
+    "operator_burst": bench_load.burst,
+    "operator_scale": bench_scale.scale,
+    "operator_idle": bench_scale.idle,
 }
 
 
@@ -35,7 +41,7 @@ def main(names: list[str]) -> int:
     for name in names or BENCHMARKS:
         try:
             results = BENCHMARKS[name]()
-        except PeerUnavailableError as error:
+        except (PeerUnavailableError, MissingProgramsError) as error:
             print(f"| {name} | not measured: {error} |")
             failed = True
             continue

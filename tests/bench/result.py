@@ -15,13 +15,14 @@ FOLDER = Path("build/bench")
 
 
 def machine() -> str:
-    """The processor, as far as it says, and the CPUs that we may use."""
+    """The processor, as far as it says, the CPUs that we may use, and how busy they were."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    return f"{model}, {len(os.sched_getaffinity(0))} CPUs"
+    load = f"{os.getloadavg()[2]:.1f} in 15 minutes"
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs, load average {load}"
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,16 @@ class OperatorProcess:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels."""
-        _, text = self._fetch("metrics", "metrics")
         return sum(
             sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.metrics())
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
+
+    def metrics(self) -> str:
+        """All its metrics, as Prometheus reads them; empty while nothing answers."""
+        return self._fetch("metrics", "metrics")[1]
 
     def resident_bytes(self) -> int:
         """Memory that it holds."""

@@ -1,0 +1,1 @@
+"""The real `drivetrain-operator` on a real API server, under load, beside a bare client."""
