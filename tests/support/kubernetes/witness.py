@@ -31,9 +31,15 @@ class Witness:
     - one Job an attempt, ever;
     - numbers of attempts and restarts never fall, figures neither;
     - each ended attempt is recorded once; a run that is over stays so.
+
+    Args:
+        api: The API server.
+        namespace: To follow; all where there is none.
+        figures: Whether figures may not fall: real ones do, from a death to the last checkpoint.
     """
 
-    def __init__(self, api: Api, namespace: str | None = None) -> None:
+    def __init__(self, api: Api, namespace: str | None = None, *, figures: bool = True) -> None:
+        self._figures = figures
         self._lock = threading.Lock()
         self._stack = ExitStack()
         followed = (
@@ -122,6 +128,8 @@ class Witness:
             self._statuses[uid] = new
             for words in _worse(old, new):
                 self._break(item, words)
+            if self._figures and _steps(new) < _steps(old):
+                self._break(item, f"progress fell from {_steps(old)} to {_steps(new)}")
 
     def _break(self, item: Object, words: str) -> None:
         run = item["metadata"].get("labels", {}).get(labels.RUN, item["metadata"]["name"])
@@ -143,8 +151,6 @@ def _worse(old: Object, new: Object) -> list[str]:
     ]
     if old.get("phase") in _TERMINAL and new.get("phase") != old["phase"]:
         found.append(f"phase {old['phase']} became {new.get('phase')}")
-    if _steps(new) < _steps(old):
-        found.append(f"progress fell from {_steps(old)} to {_steps(new)}")
     ended = [record["attempt"] for record in new.get("history", ())]
     if ended != sorted(set(ended)):
         found.append(f"history is out of order: {ended}")
