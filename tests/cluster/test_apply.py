@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,20 @@ class Bench:
     def decide(self) -> Decision:
         return reconcile(Observed(self.view()), datetime.now(UTC))
 
+    def observed(self) -> Observed:
+        """What the store tells once the watch has caught up."""
+        self.store.put(TRAINING_RUNS, self.stored())
+        observed = self.store.observed(RunKey(self.namespace, "walk"))
+        assert observed is not None
+        return observed
+
+    def made(self) -> Object | None:
+        """The Job, after one more try to make it."""
+        observed = self.observed()
+        with contextlib.suppress(ForbiddenError):
+            self.apply(reconcile(observed, datetime.now(UTC)), observed.run)
+        return self.find("batch/v1", "Job", "walk-a1")
+
     def events(self) -> list[Object]:
         fields = "involvedObject.kind=TrainingRun"
         return self.api.objects("v1", "Event", self.namespace, fieldSelector=fields)
@@ -116,12 +131,6 @@ class Bench:
 @pytest.fixture
 def bench(api: Api, namespace: str, kubeconfig: Path) -> Bench:
     return Bench(api, namespace, kubeconfig)
-
-
-@pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -214,9 +223,7 @@ def test_a_foreign_object_is_noted_and_named_in_the_status(bench: Bench) -> None
     assert bench.find("batch/v1", "Job", "walk-a1") is None
     assert bench.get("v1", "ConfigMap", "walk-a1")["data"] == {"mine": "1"}
 
-    bench.store.put(TRAINING_RUNS, bench.stored())
-    observed = bench.store.observed(RunKey(bench.namespace, "walk"))
-    assert observed is not None
+    observed = bench.observed()
     decision = reconcile(observed, datetime.now(UTC))
     bench.apply(decision, observed.run)
     (scheduled,) = [c for c in bench.stored()["status"]["conditions"] if c["type"] == "Scheduled"]
@@ -226,12 +233,10 @@ def test_a_foreign_object_is_noted_and_named_in_the_status(bench: Bench) -> None
     bench.api.delete("v1", "ConfigMap", "walk-a1", bench.namespace)
     assert bench.apply(bench.decide()).foreign is None
     assert bench.find("batch/v1", "Job", "walk-a1") is not None
-    observed = bench.store.observed(RunKey(bench.namespace, "walk"))
-    assert observed is not None
-    assert observed.foreign == ()
+    assert bench.observed().foreign == ()
 
 
-def test_a_quota_that_refuses_the_job_is_told_to_the_user(bench: Bench) -> None:
+def test_a_quota_that_refuses_the_job_is_a_condition_until_it_is_lifted(bench: Bench) -> None:
     bench.run()
     quota = {
         "apiVersion": "v1",
@@ -244,12 +249,20 @@ def test_a_quota_that_refuses_the_job_is_told_to_the_user(bench: Bench) -> None:
         lambda: bench.get("v1", "ResourceQuota", "none").get("status", {}).get("used"),
         "counted quota",
     )
-    with pytest.raises(ForbiddenError):
-        bench.apply(bench.decide())
-    (told,) = [event for event in bench.events() if event["reason"] == "CreationRefused"]
-    assert told["type"] == "Warning"
-    assert "Job walk-a1 cannot be created" in told["message"]
-    assert "exceeded quota: none" in told["message"]
+    for _ in range(2):
+        observed = bench.observed()
+        with pytest.raises(ForbiddenError):
+            bench.apply(reconcile(observed, datetime.now(UTC)), observed.run)
+    (scheduled,) = [c for c in bench.stored()["status"]["conditions"] if c["type"] == "Scheduled"]
+    assert scheduled["reason"] == "QuotaExceeded"
+    assert "Job walk-a1 cannot be created" in scheduled["message"]
+    assert "exceeded quota: none" in scheduled["message"]
+    (told,) = [event for event in bench.events() if event["reason"] == "QuotaExceeded"]
+    assert (told["type"], told["message"]) == ("Warning", scheduled["message"])
+
+    bench.api.delete("v1", "ResourceQuota", "none", bench.namespace)
+    wait_for(lambda: bench.made() is not None, "a Job without a quota")
+    assert bench.observed().refused is None
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from drivetrain_api.status import Reason
 from drivetrain_operator.cluster.client import ContentType, Method
 from drivetrain_operator.cluster.errors import (
     AlreadyExistsError,
@@ -29,7 +28,7 @@ from drivetrain_operator.cluster.resources import (
     resource_of,
 )
 from drivetrain_operator.cluster.status_writer import FIELD_MANAGER, StatusWriter
-from drivetrain_operator.reconcile.conditions import warning
+from drivetrain_operator.reconcile.conditions import bounded
 from drivetrain_operator.reconcile.decision import (
     Action,
     Create,
@@ -39,7 +38,7 @@ from drivetrain_operator.reconcile.decision import (
     StripFinalizers,
 )
 from drivetrain_operator.reconcile.fields import Meta
-from drivetrain_operator.reconcile.snapshot import ForeignObject
+from drivetrain_operator.reconcile.snapshot import ForeignObject, RefusedChild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,8 +76,11 @@ class Snapshots(Protocol):
     def note_foreign(self, key: RunKey, foreign: ForeignObject) -> None:
         """A child of this run met somebody else's object."""
 
-    def clear_foreign(self, key: RunKey, kind: ChildKind, name: str) -> None:
-        """The child of that name is the run's own now."""
+    def note_refused(self, key: RunKey, refused: RefusedChild) -> None:
+        """A child of this run was refused by the server."""
+
+    def note_made(self, key: RunKey, kind: ChildKind, name: str) -> None:
+        """The child of that name is the run's own now: nothing is in its way any more."""
 
 
 class Recorder(Protocol):
@@ -162,7 +164,7 @@ class Applier:
         return None
 
     async def _create(self, run: ObjectMeta, action: Create) -> ForeignObject | None:
-        resource = resource_of(action.kind)
+        resource, key = resource_of(action.kind), RunKey(run.namespace, run.name)
         try:
             made = await self._cluster.request(
                 Method.POST,
@@ -174,14 +176,16 @@ class Applier:
         except AlreadyExistsError as taken:
             if not await self._owned(run, action, taken):
                 foreign = ForeignObject(action.kind, action.name, self._now())
-                self._snapshots.note_foreign(RunKey(run.namespace, run.name), foreign)
+                self._snapshots.note_foreign(key, foreign)
                 return foreign
         except ApiError as error:
-            self._tell_refused(run, action, error)
+            if _refused(error):
+                refused = RefusedChild(action.kind, action.name, bounded(error.message))
+                self._snapshots.note_refused(key, refused)
             raise
         else:
             self._learn(resource, made)
-        self._snapshots.clear_foreign(RunKey(run.namespace, run.name), action.kind, action.name)
+        self._snapshots.note_made(key, action.kind, action.name)
         return None
 
     async def _owned(self, run: ObjectMeta, action: Create, taken: AlreadyExistsError) -> bool:
@@ -263,12 +267,6 @@ class Applier:
         except InvalidError as error:
             if not any(cause.field == "metadata.uid" for cause in error.causes):
                 raise
-
-    def _tell_refused(self, run: ObjectMeta, action: Create, error: ApiError) -> None:
-        """A child that is refused shows nowhere else: quota, policies, webhooks."""
-        if _refused(error):
-            words = f"{action.kind} {action.name} cannot be created: {error.message}"
-            self._recorder.record(run, (warning(Reason.CREATION_REFUSED, words),))
 
 
 def _refused(error: ApiError) -> bool:

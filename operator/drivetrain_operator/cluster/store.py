@@ -9,7 +9,7 @@ thread-safe.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from drivetrain_api.errors import Violation
     from drivetrain_operator.cluster.resources import Resource
     from drivetrain_operator.manifests.kinds import ChildKind
     from drivetrain_operator.reconcile.fields import Object
-    from drivetrain_operator.reconcile.snapshot import ForeignObject
+    from drivetrain_operator.reconcile.snapshot import ForeignObject, RefusedChild
 
 __all__ = ["ObjectName", "RunKey", "Store"]
 
@@ -56,8 +55,7 @@ class _Run:
     kept: KeptRun
     version: int
     foreign: tuple[ForeignObject, ...] = ()
-    refused_generation: int | None = None
-    refusals: tuple[Violation, ...] = ()
+    refused: RefusedChild | None = None
 
 
 def _told_nobody(_: RunKey) -> None:
@@ -125,16 +123,6 @@ class Store:
             if at == 0 or known <= at:
                 self._remove(resource, name, at)
 
-    def replace_all(
-        self, resource: Resource, namespace: str | None, objects: Iterable[Object], version: str
-    ) -> None:
-        """Take a whole list for what there is: `put` each object, `sweep` the rest."""
-        seen = set()
-        for obj in objects:
-            seen.add(name_of(obj))
-            self.put(resource, obj)
-        self.sweep(resource, namespace, seen, version)
-
     def rewind(self) -> None:
         """The cluster was restored from a backup: anything may follow what is known."""
         for run in self._runs.values():
@@ -155,26 +143,19 @@ class Store:
         run = self._runs.get(key)
         if run is None:
             return None
-        view = RunView.from_object(run.kept.as_object())
-        if run.refusals and run.refused_generation == run.kept.generation:
-            view = replace(view, refusals=(*view.refusals, *run.refusals))
         around = self._around.get(key, {})
         views = [child.view for _, child in sorted(around.items(), key=_by_name)]
         jobs = tuple(v for v in views if isinstance(v, JobView))
         uids = {job.meta.uid for job in jobs}
         return Observed(
-            run=view,
+            run=RunView.from_object(run.kept.as_object()),
             jobs=jobs,
             pods=tuple(v for v in views if isinstance(v, PodView)),
             config_maps=tuple(v for v in views if isinstance(v, ConfigMapView)),
             job_events=tuple(v for v in views if isinstance(v, JobEvent) and v.job_uid in uids),
             foreign=run.foreign,
+            refused=run.refused,
         )
-
-    def run_object(self, key: RunKey) -> Object | None:
-        """A run as the API server showed it, without field managers; None where there is none."""
-        run = self._runs.get(key)
-        return run.kept.as_object() if run is not None else None
 
     def runs(self) -> Iterator[RunKey]:
         """Every run that is known."""
@@ -200,26 +181,20 @@ class Store:
         if run is not None:
             run.foreign = (*_without(run.foreign, foreign.kind, foreign.name), foreign)
 
-    def clear_foreign(self, key: RunKey, kind: ChildKind, name: str) -> None:
-        """The child of that name is the run's own now."""
+    def note_refused(self, key: RunKey, refused: RefusedChild) -> None:
+        """A child of the run was refused; the next snapshots tell it."""
         run = self._runs.get(key)
         if run is not None:
-            run.foreign = _without(run.foreign, kind, name)
+            run.refused = refused
 
-    def note_refusals(
-        self, key: RunKey, uid: str, generation: int, violations: tuple[Violation, ...]
-    ) -> None:
-        """What a dry run said of that generation of the spec; none for that it is fine."""
+    def note_made(self, key: RunKey, kind: ChildKind, name: str) -> None:
+        """The child of that name is the run's own now: nothing is in its way any more."""
         run = self._runs.get(key)
-        if run is not None and run.kept.uid == uid:
-            run.refused_generation, run.refusals = generation, violations
-
-    def refusals(self, key: RunKey) -> tuple[Violation, ...] | None:
-        """What a dry run said of the present spec; None where none was asked."""
-        run = self._runs.get(key)
-        if run is None or run.refused_generation != run.kept.generation:
-            return None
-        return run.refusals
+        if run is None:
+            return
+        run.foreign = _without(run.foreign, kind, name)
+        if run.refused is not None and (run.refused.kind, run.refused.name) == (kind, name):
+            run.refused = None
 
     # --- inside ------------------------------------------------------------------------
 

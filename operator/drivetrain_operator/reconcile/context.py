@@ -128,6 +128,11 @@ class Context:
         return tuple(pod for pod in self.pods if pod.meta.attempt == self.status.attempt)
 
     @property
+    def awaits_job(self) -> bool:
+        """Whether the wanted attempt's Job was never seen."""
+        return self.wanted is not None and self.status.job_uid is None and self.job is None
+
+    @property
     def succeeding(self) -> bool:
         """Whether all ranks of the attempt are done, so that its Job is about to be Complete."""
         if self.job is None:

@@ -26,7 +26,13 @@ from drivetrain_operator.reconcile.follow import (
     see_pods,
     see_queue,
 )
-from drivetrain_operator.reconcile.launch import creations, launch, name_taken, retry_at
+from drivetrain_operator.reconcile.launch import (
+    creation_refused,
+    creations,
+    launch,
+    name_taken,
+    retry_at,
+)
 from drivetrain_operator.reconcile.progress import report
 from drivetrain_operator.reconcile.restart import backoff_ends, restart_failed
 from drivetrain_operator.reconcile.stall import stall, stalls_at
@@ -54,6 +60,7 @@ RULES: Final[tuple[Rule, ...]] = (
     resume,
     launch,
     name_taken,
+    creation_refused,
     see_queue,
     see_pods,
 )

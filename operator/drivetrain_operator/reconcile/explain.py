@@ -35,7 +35,7 @@ _REFUSALS: Final = (
     ("exceeded quota", Reason.QUOTA_EXCEEDED),
     ("violates PodSecurity", Reason.POD_SECURITY),
 )
-"""Words of the API server in a FailedCreate Event, and what they mean."""
+"""Words of the API server where it refuses an object, and what they mean."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ def obstacle(context: Context) -> Obstacle | None:
 
 
 def _obstacles(context: Context) -> Iterator[Obstacle]:
+    unmade = uncreated(context)
+    if unmade is not None:
+        yield unmade
     refused = _refused(context)
     if refused is not None:
         yield refused
@@ -62,6 +65,19 @@ def _obstacles(context: Context) -> Iterator[Obstacle]:
             if container.waiting is not None and container.waiting.reason not in _ORDINARY_WAITS:
                 words = f"pod {pod.meta.name}: {waiting_words(container)}"
                 yield Obstacle(_waiting_reason(container.waiting.reason), words)
+
+
+def uncreated(context: Context) -> Obstacle | None:
+    """What the API server has against a child without which there is no Job."""
+    refused = context.observed.refused
+    if refused is None or not context.awaits_job:
+        return None
+    words = f"{refused.kind} {refused.name} cannot be created: {refused.message}"
+    return Obstacle(_refusal_reason(refused.message, Reason.CREATION_REFUSED), words)
+
+
+def _refusal_reason(message: str, otherwise: Reason) -> Reason:
+    return next((reason for words, reason in _REFUSALS if words in message), otherwise)
 
 
 def _refused(context: Context) -> Obstacle | None:
@@ -80,9 +96,7 @@ def _refused(context: Context) -> Obstacle | None:
     )
     if newest is None:
         return None
-    reason = next(
-        (reason for words, reason in _REFUSALS if words in newest.message), Reason.POD_REFUSED
-    )
+    reason = _refusal_reason(newest.message, Reason.POD_REFUSED)
     return Obstacle(reason, f"{newest.reason}: {newest.message}")
 
 

@@ -19,6 +19,7 @@ from drivetrain_operator.manifests.storage import claim_in_use
 from drivetrain_operator.reconcile.conditions import cleared, condition, normal, warning
 from drivetrain_operator.reconcile.context import Transition
 from drivetrain_operator.reconcile.decision import Action, Create, DeleteChild
+from drivetrain_operator.reconcile.explain import Obstacle, uncreated
 
 if TYPE_CHECKING:
     from drivetrain_api.trainingrun import TrainingRun
@@ -69,8 +70,6 @@ def _next_number(context: Context) -> int:
 
 def name_taken(context: Context) -> Transition | None:
     """Say whose name is in the way; the object itself is somebody else's and is left alone."""
-    if not _awaits_job(context):
-        return None
     taken = _taken(context)
     if not taken:
         return None
@@ -78,14 +77,29 @@ def name_taken(context: Context) -> Transition | None:
         f"{found.kind} {found.name} exists and is not this run's: delete or rename it"
         for found in taken
     )
+    return _blocked(context, Obstacle(Reason.NAME_TAKEN, words))
+
+
+def creation_refused(context: Context) -> Transition | None:
+    """Say what the API server has against a child; whoever applies tries it again, later each time.
+
+    A taken name is told first: it must be gone before anything else can be tried.
+    """
+    why = uncreated(context)
+    return None if why is None or _taken(context) else _blocked(context, why)
+
+
+def _blocked(context: Context, why: Obstacle) -> Transition:
+    """Scheduled is False for that reason, of which its first sight is worth an Event."""
     told = context.status.condition(ConditionType.SCHEDULED)
-    blocked = condition(context, ConditionType.SCHEDULED, Reason.NAME_TAKEN, words, holds=False)
-    known = told is not None and told.reason == Reason.NAME_TAKEN
-    return Transition(blocked.status, None if known else warning(Reason.NAME_TAKEN, words))
+    blocked = condition(context, ConditionType.SCHEDULED, why.reason, why.message, holds=False)
+    known = told is not None and told.reason == why.reason
+    return Transition(blocked.status, None if known else warning(why.reason, why.message))
 
 
 def _taken(context: Context) -> list[ForeignObject]:
-    if not context.observed.foreign:
+    """Names in the way of the Job, which was never seen."""
+    if not context.observed.foreign or not context.awaits_job:
         return []
     names = {(child.kind, child.name) for child in children(_run(context), context.status.attempt)}
     return [found for found in context.observed.foreign if (found.kind, found.name) in names]
@@ -93,21 +107,14 @@ def _taken(context: Context) -> list[ForeignObject]:
 
 def retry_at(context: Context) -> datetime | None:
     """When a taken name is tried again."""
-    if not _awaits_job(context):
-        return None
     times = [found.seen_at + FOREIGN_RETRY for found in _taken(context)]
     return max(times, default=None)
-
-
-def _awaits_job(context: Context) -> bool:
-    """Whether the wanted attempt's Job was never seen."""
-    return context.wanted is not None and context.status.job_uid is None and context.job is None
 
 
 def creations(context: Context, settings: Settings) -> tuple[Action, ...]:
     """Create the wanted attempt's children until its Job, the last of them, is seen."""
     attempt = context.wanted
-    if attempt is None or not _awaits_job(context) or context.leftovers(but=attempt):
+    if attempt is None or not context.awaits_job or context.leftovers(but=attempt):
         return ()
     moment = retry_at(context)
     if moment is not None and moment > context.now:

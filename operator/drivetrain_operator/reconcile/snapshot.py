@@ -77,6 +77,19 @@ class ForeignObject:
 
 
 @dataclass(frozen=True)
+class RefusedChild:
+    """A child that the API server would not have: a quota, a policy or a webhook said no.
+
+    Recorded by whoever applies `Create`, dropped by it once that create succeeds.
+    """
+
+    kind: ChildKind
+    name: str
+    message: str
+    """The server's words."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything that a decision rests on.
 
@@ -95,3 +108,5 @@ class Observed:
     """Warning Events on these Jobs."""
     foreign: tuple[ForeignObject, ...] = ()
     """Names that were found taken."""
+    refused: RefusedChild | None = None
+    """The child that the last try to create met a refusal of; what comes after it is unmade."""

@@ -39,7 +39,7 @@ from drivetrain_operator.reconcile.decision import (
 )
 from drivetrain_operator.reconcile.engine import reconcile
 from drivetrain_operator.reconcile.fields import Object
-from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RunView
+from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RefusedChild, RunView
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KEY = RunKey("lab", "walk")
@@ -52,6 +52,7 @@ class Notes:
     """What the applier told its neighbours."""
 
     foreign: dict[tuple[ChildKind, str], ForeignObject] = field(default_factory=dict)
+    refused: RefusedChild | None = None
     events: list[EventRecord] = field(default_factory=list)
     absorbed: list[tuple[str, str, str]] = field(default_factory=list)
     """Kind, name and version of what the next snapshot holds."""
@@ -64,7 +65,11 @@ class Notes:
         assert key == KEY
         self.foreign[foreign.kind, foreign.name] = foreign
 
-    def clear_foreign(self, key: RunKey, kind: ChildKind, name: str) -> None:
+    def note_refused(self, key: RunKey, refused: RefusedChild) -> None:
+        assert key == KEY
+        self.refused = refused
+
+    def note_made(self, key: RunKey, kind: ChildKind, name: str) -> None:
         assert key == KEY
         self.foreign.pop((kind, name), None)
 
@@ -280,13 +285,12 @@ def test_an_object_that_goes_between_the_two_looks_is_tried_again(bench: Bench) 
         ),
     ],
 )
-def test_a_refused_child_is_told_to_the_user(bench: Bench, error: ApiError, told: bool) -> None:
+def test_a_refused_child_is_in_the_next_snapshot(bench: Bench, error: ApiError, told: bool) -> None:
     bench.api.faults.append(Fault("POST jobs", error))
     with pytest.raises(type(error)):
         bench.act(CREATE)
-    words = f"Job walk-a1 cannot be created: {error.message}"
-    expected = [EventRecord(EventType.WARNING, "CreationRefused", words)] if told else []
-    assert bench.notes.events == expected
+    noted = RefusedChild(ChildKind.JOB, "walk-a1", error.message) if told else None
+    assert bench.notes.refused == noted
 
 
 # --- delete ------------------------------------------------------------------------------

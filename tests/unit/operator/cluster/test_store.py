@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain_api import labels
-from drivetrain_api.errors import Violation
 from drivetrain_operator.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -21,7 +20,7 @@ from drivetrain_operator.cluster.resources import (
 )
 from drivetrain_operator.cluster.store import EVENTS_OF_A_RUN, RunKey, Store
 from drivetrain_operator.manifests.kinds import ChildKind
-from drivetrain_operator.reconcile.snapshot import ForeignObject
+from drivetrain_operator.reconcile.snapshot import ForeignObject, RefusedChild
 
 Object = dict[str, Any]
 WALK = RunKey("team", "walk")
@@ -179,12 +178,12 @@ def test_what_was_deleted_does_not_come_back_by_a_list_from_before(known: Known)
 def test_a_run_that_was_deleted_and_made_again_starts_afresh(known: Known) -> None:
     store = known.store
     store.note_foreign(WALK, foreign("x"))
-    store.note_refusals(WALK, "u", 1, (Violation("a", "b"),))
+    store.note_refused(WALK, RefusedChild(ChildKind.JOB, "x", "no"))
     store.put(TRAINING_RUNS, a_run(version=9, uid="another"))
     assert known.told() == [WALK]
     observed = store.observed(WALK)
     assert observed is not None
-    assert (observed.foreign, observed.run.refusals) == ((), ())
+    assert (observed.foreign, observed.refused) == ((), None)
     store.delete(TRAINING_RUNS, a_run(version=8))
     assert WALK in store
 
@@ -199,7 +198,6 @@ def test_a_deletion_is_told(known: Known) -> None:
     store.delete(TRAINING_RUNS, a_run(version=2))
     assert known.told() == [WALK]
     assert (len(store), list(store.runs()), store.observed(WALK)) == (0, [], None)
-    assert store.run_object(WALK) is None
 
 
 def test_a_label_that_moves_moves_the_child(known: Known) -> None:
@@ -231,14 +229,6 @@ def test_a_sweep_takes_what_a_list_did_not_show_and_nothing_newer(known: Known) 
     assert not store._children[JOBS]
 
 
-def test_replace_all_is_a_whole_list(known: Known) -> None:
-    known.store.put(TRAINING_RUNS, a_run("gone", 2))
-    known.told()
-    known.store.replace_all(TRAINING_RUNS, None, [a_run(version=3), a_run("new", 4)], "5")
-    assert sorted(known.store.runs()) == [RunKey("team", "new"), WALK]
-    assert known.told() == [RunKey("team", "new"), RunKey("team", "gone")]
-
-
 def test_after_a_restore_anything_may_follow(known: Known) -> None:
     store = known.store
     store.put(JOBS, child("walk-a1", 500, status={"active": 1}))
@@ -268,30 +258,29 @@ def test_taken_names_are_remembered_until_they_are_ours(known: Known) -> None:
     store.note_foreign(WALK, foreign("a"))
     store.note_foreign(WALK, foreign("b"))
     store.note_foreign(WALK, foreign("a"))
-    store.clear_foreign(WALK, ChildKind.SERVICE, "b")
-    store.clear_foreign(WALK, ChildKind.JOB, "a")
+    store.note_made(WALK, ChildKind.SERVICE, "b")
+    store.note_made(WALK, ChildKind.JOB, "a")
     store.note_foreign(RunKey("team", "unknown"), foreign("a"))
-    store.clear_foreign(RunKey("team", "unknown"), ChildKind.SERVICE, "a")
+    store.note_made(RunKey("team", "unknown"), ChildKind.SERVICE, "a")
     observed = store.observed(WALK)
     assert observed is not None
     assert observed.foreign == (foreign("a"),)
 
 
-def test_a_dry_runs_refusal_holds_for_its_generation(known: Known) -> None:
-    store, refusal = known.store, (Violation("pod_template", "no"),)
-    assert store.refusals(WALK) is None
-    store.note_refusals(WALK, "another", 1, refusal)
-    assert store.refusals(WALK) is None
-    store.note_refusals(WALK, "u", 1, refusal)
-    observed = store.observed(WALK)
-    assert observed is not None
-    assert observed.run.refusals == store.refusals(WALK) == refusal
-    store.put(TRAINING_RUNS, a_run(version=2, metadata={"generation": 2}))
-    observed = store.observed(WALK)
-    assert observed is not None
-    assert (observed.run.refusals, store.refusals(WALK)) == ((), None)
-    store.note_refusals(WALK, "u", 2, ())
-    assert store.refusals(WALK) == ()
+def test_a_refusal_is_remembered_until_that_child_is_made(known: Known) -> None:
+    store, refused = known.store, RefusedChild(ChildKind.JOB, "walk-a1", "exceeded quota")
+
+    def seen() -> RefusedChild | None:
+        observed = store.observed(WALK)
+        assert observed is not None
+        return observed.refused
+
+    store.note_refused(RunKey("team", "unknown"), refused)
+    store.note_refused(WALK, refused)
+    store.note_made(WALK, ChildKind.SERVICE, "walk-a1")
+    assert seen() == refused
+    store.note_made(WALK, ChildKind.JOB, "walk-a1")
+    assert seen() is None
 
 
 def test_events_of_a_run_are_bounded(known: Known) -> None:
@@ -334,7 +323,6 @@ def test_phases_and_objects(known: Known) -> None:
     known.store.put(TRAINING_RUNS, a_run("b", status={"phase": "Running"}))
     known.store.put(TRAINING_RUNS, a_run("c", status={"phase": "Running"}))
     assert known.store.phases() == {"": 1, "Running": 2}
-    assert known.store.run_object(WALK) == a_run()
     assert len(known.store) == 3
 
 

@@ -29,7 +29,7 @@ from drivetrain_operator.reconcile.decision import (
     StripFinalizers,
 )
 from drivetrain_operator.reconcile.engine import reconcile
-from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RunView
+from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RefusedChild, RunView
 from drivetrain_operator.reconcile.views import ConfigMapView, JobEvent, JobView, PodView
 
 Object = dict[str, Any]
@@ -82,6 +82,9 @@ class FakeCluster:
         self.objects: dict[tuple[str, str], Object] = {}
         self.job_events: list[Object] = []
         self.foreign: dict[tuple[ChildKind, str], ForeignObject] = {}
+        self.refused: RefusedChild | None = None
+        self.forbids: dict[ChildKind, str] = {}
+        """Kinds that the API server will not have, with its words."""
         self.recorded: list[EventRecord] = []
         self.statuses: list[TrainingRunStatus] = [TrainingRunStatus()]
         self.lost_nodes: set[str] = set()
@@ -116,19 +119,22 @@ class FakeCluster:
             config_maps=tuple(ConfigMapView.from_object(o) for o in of("ConfigMap")),
             job_events=tuple(JobEvent.from_object(o) for o in events),
             foreign=tuple(self.foreign.values()),
+            refused=self.refused,
         )
 
     def decide(self) -> Decision:
         return reconcile(self.observe(), self.now)
 
     def apply(self, decision: Decision, answers: Iterator[Answer] | None = None) -> None:
-        """Apply as `Decision` says: status, then actions, then Events; stop at an error."""
+        """Apply as `Decision` says: status, then actions up to an error, then Events."""
         answers = answers or itertools.repeat(Answer.OK)
         if decision.fenced or decision.status != RunView.from_object(self._cached_run).status:
             self._write(next(answers), lambda: self._write_status(decision.status))
-        for action in decision.actions:
-            self._write(next(answers), lambda action=action: self._act(action))
-        self.recorded.extend(decision.events)
+        try:
+            for action in decision.actions:
+                self._write(next(answers), lambda action=action: self._act(action))
+        finally:
+            self.recorded.extend(decision.events)
 
     def step(self) -> Decision:
         """A fresh look, a decision, and all of it applied."""
@@ -186,6 +192,9 @@ class FakeCluster:
     def _create(self, action: Create) -> None:
         key = (action.kind.value, action.name)
         held = self.objects.get(key)
+        if held is None and action.kind in self.forbids:
+            self.refused = RefusedChild(action.kind, action.name, self.forbids[action.kind])
+            raise WriteError(f"{action.kind} {action.name} is refused")
         if held is None:
             obj = json.loads(json.dumps(action.manifest))
             obj["metadata"] |= {
@@ -199,6 +208,8 @@ class FakeCluster:
             )
             raise WriteError(f"{action.kind} {action.name} is foreign")
         self.foreign.pop((action.kind, action.name), None)
+        if self.refused is not None and self.refused.name == action.name:
+            self.refused = None
 
     def _get(self, kind: str, name: str, uid: str) -> Object | None:
         found = self.objects.get((kind, name))

@@ -14,6 +14,7 @@ from drivetrain_operator.manifests.kinds import ChildKind
 from drivetrain_operator.manifests.settings import Settings
 from drivetrain_operator.reconcile.decision import Create, Decision, DeleteChild
 from drivetrain_operator.reconcile.engine import reconcile
+from drivetrain_operator.reconcile.snapshot import RefusedChild
 
 
 def created(cluster: FakeCluster) -> list[str]:
@@ -185,6 +186,58 @@ def test_a_foreign_object_is_named_left_alone_and_tried_again() -> None:
     cluster.begin()
     assert cluster.status.phase is Phase.RUNNING
     assert not cluster.foreign
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("exceeded quota: none, requested: count/jobs.batch=1", Reason.QUOTA_EXCEEDED),
+        ("admission webhook denied the request: no", Reason.CREATION_REFUSED),
+    ],
+)
+def test_a_refused_job_is_a_condition_until_it_is_made(words: str, reason: Reason) -> None:
+    cluster = FakeCluster()
+    cluster.forbids[ChildKind.JOB] = words
+    for _ in range(3):
+        with pytest.raises(WriteError, match="refused"):
+            cluster.step()
+    scheduled = cluster.status.condition(ConditionType.SCHEDULED)
+    assert scheduled is not None
+    assert scheduled.reason == reason
+    assert scheduled.message == f"Job walk-a1 cannot be created: {words}"
+    assert [e.message for e in cluster.recorded if e.reason == reason] == [scheduled.message]
+
+    cluster.forbids.clear()
+    cluster.begin()
+    assert cluster.status.phase is Phase.RUNNING
+    assert cluster.status.is_true(ConditionType.SCHEDULED)
+
+
+def test_a_taken_name_is_told_before_a_refusal() -> None:
+    cluster = FakeCluster()
+    cluster.objects["Service", "walk-a1"] = {
+        "kind": "Service",
+        "metadata": {"name": "walk-a1", "uid": "else"},
+    }
+    with pytest.raises(WriteError, match="foreign"):
+        cluster.step()
+    cluster.refused = RefusedChild(ChildKind.ROLE, "walk-trainer", "no")
+    cluster.settle()
+    scheduled = cluster.status.condition(ConditionType.SCHEDULED)
+    assert scheduled is not None
+    assert scheduled.reason == Reason.NAME_TAKEN
+
+
+def test_the_pending_deadline_tells_of_the_refusal() -> None:
+    cluster = FakeCluster(deadlines={"pendingSeconds": 60})
+    cluster.forbids[ChildKind.JOB] = "exceeded quota: none"
+    with pytest.raises(WriteError, match="refused"):
+        cluster.step()
+    cluster.later(61)
+    cluster.settle()
+    failed = cluster.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert "Job walk-a1 cannot be created: exceeded quota: none" in failed.message
 
 
 def test_a_spec_edited_before_the_job_was_made_reaches_the_pods() -> None:
