@@ -119,6 +119,8 @@ class LeaderElection:
         """Whether `_seen` is what the server holds, as far as we know."""
         self._renewed_at: float | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self.trouble = ""
+        """Why the Lease cannot be read or written, in words; empty while it can."""
         self.lost = asyncio.Event()
         """Set once a Lease that was held is not, or may not be, any more."""
 
@@ -161,18 +163,24 @@ class LeaderElection:
 
     async def _renew(self) -> None:
         """Renew until it cannot be proven any more that nobody else holds the Lease."""
-        while True:
-            await asyncio.sleep(min(self._retry_s, self._left()))
-            if not self.held:
-                break
-            if not await self._try() and self.holder not in ("", self._identity):
-                break
+        try:
+            while await self._renewed():
+                pass
+        except Exception:  # noqa: BLE001 - whatever it is, nobody renews any more, and all must know
+            _log.exception("lease renewal failed", lease=self._name)
         _log.error("lease lost", lease=self._name, identity=self._identity, holder=self.holder)
         self.lost.set()
 
+    async def _renewed(self) -> bool:
+        """Wait for the next renewal and try it; whether nobody else can hold the Lease."""
+        await asyncio.sleep(min(self._retry_s, self._left()))
+        if not self.held:
+            return False
+        return await self._try() or self.holder in ("", self._identity)
+
     async def _try(self) -> bool:
         """One try to take or to renew the Lease; whether it succeeded."""
-        began = _clock()
+        began, trouble = _clock(), ""
         try:
             async with asyncio.timeout(min(self._renew_s / 2, self._left())):
                 taken = await self._take()
@@ -182,8 +190,9 @@ class LeaderElection:
         except (ApiError, TimeoutError) as error:
             taken = False
             self._current = False
-            words = str(error) or "no answer in time"
-            _log.warning("lease request failed", lease=self._name, error=words)
+            trouble = str(error) or "no answer in time"
+            _log.warning("lease request failed", lease=self._name, error=trouble)
+        self.trouble = trouble
         if taken:
             self._renewed_at = began
         return taken

@@ -55,12 +55,17 @@ async def serve(settings: OperatorSettings) -> Ending:
         _log.info("connected", server=cluster.host, namespaces=settings.namespaces or "all")
         lease = _lease(settings, cluster) if settings.leader_elect else None
         if lease is not None:
-            health.add(live=lambda: ["the Lease was lost"] if lease.lost.is_set() else ())
+            health.add(
+                live=lambda: ["the Lease was lost"] if lease.lost.is_set() else (),
+                ready=lambda: [f"the Lease: {lease.trouble}"] if lease.trouble else (),
+            )
             acquired = asyncio.create_task(lease.acquire())
             # Released last: until then nobody else may work.
             stack.push_async_callback(lease.release)
             if await _ends_first(acquired, stop):
                 return Ending.STOPPED
+            if acquired.exception() is not None:
+                return Ending.FAILED
         leading = (lambda: True) if lease is None else (lambda: lease.held)
         recorder = await stack.enter_async_context(EventRecorder(cluster, socket.gethostname()))
         metrics.lead(leading)

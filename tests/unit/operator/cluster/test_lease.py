@@ -255,6 +255,34 @@ def test_a_usurper_ends_the_holder_at_once() -> None:
     virtually(main)
 
 
+def test_a_renewal_that_breaks_is_a_lost_lease() -> None:
+    async def main(api: FakeApi) -> None:
+        one = candidate(api)
+        await one.acquire()
+        api.faults.append(Fault("PUT leases", RuntimeError("a flaw of our own")))
+        await one.lost.wait()
+        assert not one.held
+        await one.release()
+
+    virtually(main)
+
+
+def test_trouble_lasts_as_long_as_the_lease_cannot_be_reached() -> None:
+    async def main(api: FakeApi) -> None:
+        cut = Cut(api)
+        cut.fails = True
+        one = candidate(cut)
+        acquired = asyncio.create_task(one.acquire())
+        await eventually(lambda: one.trouble)
+        assert one.trouble == "not now"
+        cut.fails = False
+        await acquired
+        assert one.trouble == ""
+        await one.release()
+
+    virtually(main)
+
+
 def test_a_lease_that_was_deleted_is_made_again() -> None:
     async def main(api: FakeApi) -> None:
         one = candidate(api)

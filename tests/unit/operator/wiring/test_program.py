@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from typing import Self
 
 import pytest
 import structlog
 
-from drivetrain_operator.wiring.program import _ends_first
+from drivetrain_operator.cluster.client import Cluster
+from drivetrain_operator.cluster.lease import LeaderElection
+from drivetrain_operator.wiring.program import Ending, _ends_first, serve
+from drivetrain_operator.wiring.settings import OperatorSettings
 from drivetrain_operator.wiring.work import _until
 
 Part = Callable[[list[str]], Coroutine[None, None, None]]
@@ -88,3 +93,28 @@ def test_a_part_that_ends_ends_the_wait(part: Part, error: str) -> None:
         assert goal.cancelled()
 
     asyncio.run(go())
+
+
+def test_without_its_lease_a_replica_does_not_go_on_to_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Connection(contextlib.nullcontext[None]):
+        host, namespace, account = "http://nowhere", "lab", None
+
+        async def __aenter__(self) -> Self:  # type: ignore[override]  # itself, as a Cluster does
+            return self
+
+    async def connect(**_: object) -> Connection:
+        return Connection()
+
+    async def breaks(_: LeaderElection) -> None:
+        raise ValueError("broken")
+
+    async def nothing(_: LeaderElection) -> None:
+        pass
+
+    monkeypatch.setattr(Cluster, "connect", connect)
+    monkeypatch.setattr(LeaderElection, "acquire", breaks)
+    monkeypatch.setattr(LeaderElection, "release", nothing)
+    settings = OperatorSettings(health_port=0, metrics_port=0)
+    assert asyncio.run(asyncio.wait_for(serve(settings), 10)) is Ending.FAILED
