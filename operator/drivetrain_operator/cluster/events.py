@@ -150,6 +150,9 @@ class EventRecorder:
             words = "the run has too many"
         except ApiError as error:
             words = str(error)
+        except Exception as error:  # noqa: BLE001 - one Event must not end the writing of all others
+            _log.exception("writing an event failed", run=run.name, namespace=run.namespace)
+            words = str(error)
         self.dropped += 1
         _log.warning(
             "event not written",

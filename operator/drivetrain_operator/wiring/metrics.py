@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.gc_collector import GCCollector
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -43,6 +43,8 @@ class Gauges:
     """Seconds that a worker has held a run, the longest."""
     watches: Callable[[], Iterable[tuple[str, float]]]
     """Resource and seconds of silence of each watch, the most silent one of each resource."""
+    events_dropped: Callable[[], int]
+    """Events about runs that were not written so far."""
 
 
 class Metrics:
@@ -167,6 +169,11 @@ class _AtScrape(Collector):
         for resource, seconds in self._gauges.watches():
             silence.add_metric([resource], seconds)
         yield silence
+        yield CounterMetricFamily(
+            "drivetrain_events_dropped",
+            "Events about runs that were not written: refused, or too many.",
+            value=self._gauges.events_dropped(),
+        )
         for name, words, value in (
             ("queue_depth", "Runs that are due and wait for a worker.", self._gauges.queue_depth()),
             ("queue_delayed", "Runs that wait for a later moment.", self._gauges.queue_delayed()),

@@ -34,8 +34,8 @@ from drivetrain_operator.wiring.resync import Resync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from drivetrain_operator.cluster.apply import Recorder
     from drivetrain_operator.cluster.client import Cluster
+    from drivetrain_operator.cluster.events import EventRecorder
     from drivetrain_operator.manifests.settings import Settings as ManifestSettings
     from drivetrain_operator.reconcile.fields import Object
     from drivetrain_operator.reconcile.snapshot import RunView
@@ -53,7 +53,7 @@ class Surroundings:
     """What the work of a leader is set into."""
 
     cluster: Cluster
-    recorder: Recorder
+    recorder: EventRecorder
     metrics: Metrics
     health: Health
     leading: Callable[[], bool]
@@ -199,6 +199,7 @@ class Work:
                 oldest_wait=queue.oldest_wait,
                 oldest_work=queue.oldest_work,
                 watches=lambda: ((w.resource, w.silence) for w in self._watches()),
+                events_dropped=lambda: self._around.recorder.dropped,
             )
         )
 

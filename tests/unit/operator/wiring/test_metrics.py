@@ -17,6 +17,7 @@ GAUGES = Gauges(
     oldest_wait=lambda: 1.5,
     oldest_work=lambda: 0.25,
     watches=lambda: [("jobs", 3.0), ("trainingruns", 0.0)],
+    events_dropped=lambda: 6,
 )
 
 
@@ -76,6 +77,7 @@ def test_gauges(metrics: Metrics) -> None:
     assert value(metrics, "drivetrain_queue_delayed") == 5
     assert value(metrics, "drivetrain_queue_oldest_seconds") == 1.5
     assert value(metrics, "drivetrain_work_oldest_seconds") == 0.25
+    assert value(metrics, "drivetrain_events_dropped_total") == 6
     assert value(metrics, "drivetrain_watch_silence_seconds", resource="jobs") == 3.0
 
 
