@@ -191,10 +191,11 @@ class Reflector:
         await asyncio.sleep(delay)
 
     def _delay(self, failures: int, asked: float | None) -> float:
-        """Seconds to wait: doubled each time, half of it at random, never less than asked."""
+        """Seconds to wait: doubled each time, half of it at random; as asked, within the bound."""
         pace = self._pace
         longest = min(pace.first_delay_s * 2.0 ** min(failures - 1, 32), pace.max_delay_s)
-        return max(longest * self._random.uniform(0.5, 1.0), asked or 0.0)
+        asked = min(asked or 0.0, pace.max_delay_s)
+        return max(longest * self._random.uniform(0.5, 1.0), asked)
 
     async def _list(self, scope: _Scope) -> None:
         """Put every object, page by page, then sweep what was not among them.

@@ -426,6 +426,7 @@ def test_waits_grow_are_bounded_spread_and_heed_the_server(tmp_path: Path) -> No
                 assert max(waits) - min(waits) > longest / 4
             assert reflector._delay(1, 12.0) == 12.0
             assert reflector._delay(6, 1.0) >= 15.0
+            assert reflector._delay(1, 86_400.0) == 30.0, "a proxy's page may ask for a day"
 
     run(scenario())
 
