@@ -71,7 +71,7 @@ class Work:
     def __init__(self, settings: OperatorSettings, around: Surroundings) -> None:
         self._settings = settings
         self._around = around
-        self._echoes = Echoes()
+        self._echoes = Echoes(apart=bool(settings.namespaces))
         self._store = Store(self._due)
         self._controller = Controller(
             Ports(
@@ -122,6 +122,7 @@ class Work:
             workers += [
                 asyncio.create_task(self._controller.work()) for _ in range(self._settings.workers)
             ]
+            self._echoes.begin()
             await self._watch.start()
             watch.append(asyncio.create_task(self._watch.run()))
             taken_over()
