@@ -54,10 +54,29 @@ class ApiError(Exception):
         self.causes = causes
         self.retry_after = retry_after
 
+    @property
+    def kind(self) -> str:
+        """The reason where it is a known one, else the error's class: few values, as metrics need.
+
+        A webhook may answer with any text for a reason.
+        """
+        return self.reason if self.reason in _REASONS else type(self).__name__
+
     def __str__(self) -> str:
         """The message, after the status and reason where there are some."""
         marks = " ".join(part for part in (str(self.status or ""), self.reason) if part)
         return f"{marks}: {self.message}" if marks else self.message
+
+
+_REASONS: Final = frozenset(
+    {
+        *("Unauthorized", "Forbidden", "NotFound", "AlreadyExists", "Conflict", "Gone", "Invalid"),
+        *("Expired", "ServerTimeout", "Timeout", "TooManyRequests", "BadRequest", "InternalError"),
+        *("MethodNotAllowed", "NotAcceptable", "RequestEntityTooLarge", "UnsupportedMediaType"),
+        *("ServiceUnavailable", "StoreReadError", "OldDefinition", "Unreadable", UNREACHABLE),
+    }
+)
+"""Kubernetes' own, and ours."""
 
 
 class NotFoundError(ApiError):

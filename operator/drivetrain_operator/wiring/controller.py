@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_LIMIT: Final = 10.0
 """Seconds; a server that asks for more patience gets it in several rounds."""
+LOOK_AGAIN_SECONDS: Final = 5.0
+"""After a second creation in a row."""
 FIRST_DELAY: Final = 0.5
 MAX_DELAY: Final = 60.0
 """Seconds that a run waits after its first failure, and at most."""
@@ -108,6 +110,8 @@ class Controller:
         """When figures of a run were last written."""
         self._ended: dict[RunKey, int] = {}
         """Attempts of a run that were followed by another, as last seen."""
+        self._made: set[RunKey] = set()
+        """Runs whose last pass created something."""
         self._passed_at = time.monotonic()
 
     async def work(self) -> None:
@@ -141,7 +145,9 @@ class Controller:
                 # The whole server is busy: the worker rests with the run.
                 await asyncio.sleep(min(error.retry_after, RETRY_AFTER_LIMIT))
         except NotLeadingError:
-            log.warning("not leading: nothing was applied")
+            # Usually the process ends; where it does not, the run must not wait for a resync.
+            wait = self.queue.retry(key)
+            log.warning("not leading: nothing was applied", retry_seconds=wait)
         except Exception:
             self._ports.metrics.failed("Internal")
             wait = self.queue.retry(key)
@@ -150,7 +156,7 @@ class Controller:
             self.queue.forget(key)
 
     def _again(self, key: RunKey, error: ApiError, tell: Callable[..., object]) -> None:
-        self._ports.metrics.failed(error.reason or type(error).__name__)
+        self._ports.metrics.failed(error.kind)
         wait = self.queue.retry(key)
         tell("a pass failed", error=str(error), retry_seconds=wait)
 
@@ -190,10 +196,21 @@ class Controller:
         applied = await self._ports.applier.apply(run, decision)
         if applied.run is not None:
             self._written(key, run, decision, applied.run)
-        if applied.foreign is not None or decision.fenced:
-            # What was made, or was in the way, is seen at the next look, not told by a watch.
-            self.queue.add(key)
+        self._look_again(key, made=decision.fenced, taken=applied.foreign is not None)
         self._tell(run_logger(_log, key.namespace, key.name), decision)
+
+    def _look_again(self, key: RunKey, *, made: bool, taken: bool) -> None:
+        """What was made, or was in the way, is seen at the next look, not told by a watch.
+
+        Where it is not seen there either (somebody takes our labels off), looking at once would
+        make it again without a pause.
+        """
+        if made or taken:
+            self.queue.add(key, LOOK_AGAIN_SECONDS if key in self._made else 0.0)
+        if made:
+            self._made.add(key)
+        else:
+            self._made.discard(key)
 
     def _written(self, key: RunKey, run: RunView, decision: Decision, stored: Object) -> None:
         version = text(mapping(stored, "metadata"), "resourceVersion")
@@ -225,6 +242,7 @@ class Controller:
     def _forget(self, key: RunKey) -> None:
         self._figures_at.pop(key, None)
         self._ended.pop(key, None)
+        self._made.discard(key)
         self._ports.echoes.gone(key)
 
 

@@ -112,3 +112,17 @@ def test_no_answer(raised: Exception, reason: str, message: str) -> None:
     error = error_from_exception(raised, "GET /x")
     assert (error.status, error.reason, error.message) == (0, reason, message)
     assert str(error) == f"{reason}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConflictError("stale", status=409, reason="Conflict"), "Conflict"),
+        (error_from_exception(TimeoutError(), "GET /"), "Timeout"),
+        (error_from_exception(OSError("refused"), "GET /"), "Unreachable"),
+        (ForbiddenError("no", status=403, reason="team-a/walk is against rule 7"), "ForbiddenError"),
+        (ApiError("odd"), "ApiError"),
+    ],
+)
+def test_kinds_are_few_whatever_a_webhook_answers(error: ApiError, kind: str) -> None:
+    assert error.kind == kind

@@ -387,7 +387,7 @@ def test_nothing_is_written_without_the_lease() -> None:
     world.put()
     controller = passes(world)
     assert world.applied == []
-    assert controller.queue.failures(WALK) == 0
+    assert controller.queue.failures(WALK) == 1, "it is tried again"
 
 
 def test_a_name_that_is_taken_is_looked_at_again_at_once() -> None:
@@ -401,6 +401,27 @@ def test_a_name_that_is_taken_is_looked_at_again_at_once() -> None:
 
     asyncio.run(go())
     assert len(world.applied) >= 2
+
+
+def test_what_is_made_and_never_seen_is_not_made_without_a_pause() -> None:
+    """As where a webhook takes our labels off the Job."""
+
+    class Blind(World):
+        async def apply(self, run: RunView, decision: Decision) -> Applied:
+            applied = await super().apply(run, decision)
+            self.runs[WALK] = replace(self.runs[WALK], jobs=())
+            return applied
+
+    world = Blind()
+    world.put()
+
+    async def go() -> None:
+        controller = world.controller()
+        controller.queue.add(WALK)
+        await drive(controller, lambda: controller.queue.delayed > 0)
+        assert [decision.fenced for _, decision in world.applied] == [True, True]
+
+    asyncio.run(go())
 
 
 def test_restarts_are_counted_when_they_are_seen() -> None:
