@@ -120,7 +120,7 @@ def test_no_answer(raised: Exception, reason: str, message: str) -> None:
         (ConflictError("stale", status=409, reason="Conflict"), "Conflict"),
         (error_from_exception(TimeoutError(), "GET /"), "Timeout"),
         (error_from_exception(OSError("refused"), "GET /"), "Unreachable"),
-        (ForbiddenError("no", status=403, reason="team-a/walk is against rule 7"), "ForbiddenError"),
+        (ForbiddenError("no", status=403, reason="walk is against rule 7"), "ForbiddenError"),
         (ApiError("odd"), "ApiError"),
     ],
 )
