@@ -5,7 +5,7 @@ The Kubernetes schema is not repeated here: the API server checks the merged tem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from drivetrain_api.errors import Violation
@@ -45,18 +45,39 @@ _VARIABLE_PREFIXES: Final = ("DRIVETRAIN_", "PET_")
 _OPTIONAL_KEYS: Final = LIST_KEYS["tolerations"]
 
 ROOT: Final = "pod_template"
+DEEPEST: Final = 64
+"""Levels of a `podTemplate`; a real one has some 15. An API server lets in 10,000, which could
+be neither merged nor written."""
 
 
 def overlay_violations(overlay: Mapping[str, Any] | None) -> tuple[Violation, ...]:
     """Everything that is wrong with a `podTemplate`, with paths and what to do instead."""
     if overlay is None:
         return ()
+    if _too_deep(overlay):
+        return (Violation(ROOT, f"must have at most {DEEPEST} levels"),)
     return (
         *_only(overlay, ROOT, ("metadata", "spec")),
         *_metadata(_object(overlay, "metadata"), f"{ROOT}.metadata"),
         *_pod(_object(overlay, "spec"), f"{ROOT}.spec"),
         *(_not_an_object(overlay, key, ROOT) for key in ("metadata", "spec") if _odd(overlay, key)),
     )
+
+
+def _too_deep(overlay: object) -> bool:
+    """Whether it nests further than anything that Kubernetes knows; asked without recursion."""
+    level = [overlay]
+    for _ in range(DEEPEST):
+        level = [below for found in level for below in _below(found)]
+        if not level:
+            return False
+    return True
+
+
+def _below(found: object) -> Iterable[object]:
+    if isinstance(found, Mapping):
+        return found.values()
+    return found if isinstance(found, list) else ()
 
 
 def _metadata(metadata: Mapping[str, Any], path: str) -> Iterator[Violation]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -32,6 +33,28 @@ def test_a_refused_spec_is_held_and_each_path_is_named(spec: dict[str, Any], pat
     assert [(e.type, e.reason) for e in cluster.recorded] == [
         (EventType.WARNING, Reason.INVALID_SPEC)
     ]
+
+
+@pytest.mark.parametrize(("levels", "refused"), [(64, False), (65, True), (3_000, True)])
+def test_a_pod_template_of_too_many_levels_is_refused(levels: int, refused: bool) -> None:
+    """As deep as an API server lets in: neither merging nor writing it must recurse so far."""
+    deep: Any = {}
+    for number in range(levels - 3):  # spec, securityContext and the innermost are levels, too
+        deep = {"a": deep} if number % 2 else [deep]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(12_500)  # as a `Cluster` does
+    try:
+        cluster = FakeCluster(podTemplate={"spec": {"securityContext": deep}})
+        cluster.sync()
+        decision = cluster.decide()
+    finally:
+        sys.setrecursionlimit(limit)
+    accepted = decision.status.condition(ConditionType.ACCEPTED)
+    assert accepted is not None
+    assert accepted.reason == (Reason.INVALID_SPEC if refused else Reason.VALID)
+    assert bool(decision.actions) is not refused
+    if refused:
+        assert accepted.message == "pod_template: must have at most 64 levels"
 
 
 def test_every_violation_is_told_and_the_message_is_bounded() -> None:
