@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,13 @@ class Story:
         claimed = self.kubectl.get("pvc", f"{NAME}-storage")["metadata"]["uid"]
         self.type("helm uninstall drivetrain --namespace drivetrain-system --wait", 300.0)
         assert NAME in self.type("kubectl get trun")
-        wait_for(lambda: not self.left(), "cluster without the operator", 60.0, 0.5)
+        gone(self.left, 120.0)
         assert self.kubectl.get("pvc", f"{NAME}-storage")["metadata"]["uid"] == claimed
 
         self.type("kubectl delete crd trainingruns.drivetrain.dev")
-        wait_for(lambda: not self.children(), "end of what the run owned", 120.0, 0.5)
+        gone(self.children, 120.0)
         self.type("kubectl delete namespace drivetrain-system robots", 300.0)
-        wait_for(lambda: self.after().owners == {}, f"cluster as before: {self.after().names()}")
+        gone(lambda: self.after().names(), 60.0)
 
     def after(self) -> Inventory:
         return Inventory.take(self.admin).beyond(self.before)
@@ -166,6 +167,14 @@ class Story:
             for item in now.within(SYSTEM, NAMESPACE)
             if item.kind == "Namespace" or (item.kind, item.name) in own
         ]
+
+
+def gone(look: Callable[[], list[str]], timeout_s: float) -> None:
+    """Wait until nothing is left; tells what is."""
+    end = time.monotonic() + timeout_s
+    while left := look():
+        assert time.monotonic() < end, f"left after {timeout_s:g} s: {left}"
+        time.sleep(0.5)
 
 
 def _image(repository: str, tag: str) -> Object:

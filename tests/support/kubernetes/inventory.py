@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.support.kubernetes.kubectl import Kubectl
 
-_VOLATILE = ("events", "events.events.k8s.io", "componentstatuses")
-"""Gone by themselves after a while, or no objects at all."""
+_PASSED_OVER = ("events", "events.events.k8s.io", "componentstatuses", "endpoints")
+"""Gone by themselves after a while, no objects at all, or a shadow of a Service without owner."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Inventory:
     def take(cls, kubectl: Kubectl) -> Inventory:
         """Ask for every resource that can be listed."""
         listed = kubectl("api-resources", "--verbs=list", "--output=name", "--cached=false")
-        resources = [name for name in listed.split() if name not in _VOLATILE]
+        resources = [name for name in listed.split() if name not in _PASSED_OVER]
         text = kubectl("get", ",".join(resources), "--all-namespaces", "--output=json")
         return cls(dict(_read(item) for item in json.loads(text)["items"]))
 
