@@ -25,7 +25,7 @@ from tests.support.kubernetes.images import PAUSE
 from tests.support.kubernetes.node_extras import FakeNode, Volumes, set_extended_resource
 from tests.support.kubernetes.node_files import SERVICES, NodeFiles
 from tests.support.kubernetes.node_sandbox import InsideProcess, Sandbox
-from tests.support.kubernetes.node_slot import Slot, hierarchies
+from tests.support.kubernetes.node_slot import Slot, make_group
 from tests.support.kubernetes.processes import Process
 from tests.support.kubernetes.programs import CONTROL_PLANE, Program, ensure
 
@@ -97,7 +97,7 @@ class Node:
         files.folder.mkdir(parents=True, mode=0o700)
         files.write()
         ImageStore.shared().clone(self._images, files.runtime)
-        self._make_groups()
+        make_group(self.slot.cgroup)
         self._sandbox = Sandbox(self.slot, files.path("sandbox.log"))
         self._sandbox.start()
         self._credentials()
@@ -326,15 +326,3 @@ class Node:
                 }
             )
         )
-
-    def _make_groups(self) -> None:
-        """The group below which the kubelet puts pods, with every controller it needs."""
-        for top in hierarchies():
-            group = top / self.slot.cgroup
-            group.mkdir(exist_ok=True)
-            for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new one of version 1
-                if (top / setting).exists() and (group / setting).exists():
-                    (group / setting).write_text((top / setting).read_text())
-            controllers = top / "cgroup.controllers"  # of version 2, handed down one by one
-            for controller in controllers.read_text().split() if controllers.exists() else ():
-                (top / "cgroup.subtree_control").write_text(f"+{controller}")

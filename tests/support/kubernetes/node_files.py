@@ -9,11 +9,7 @@ from pathlib import Path
 import yaml
 from tests.support.kubernetes.node_slot import Slot
 
-PODS = "10.244.0.0/24"
-"""Addresses of pods; inside the node's own network, so every node has the same."""
 SERVICES = "10.96.0.0/16"
-RUNTIME_SOCKET = "/run/containerd/containerd.sock"
-"""Inside the node's own /run."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +20,28 @@ class NodeFiles:
     slot: Slot
     name: str
     sandbox_image: str
+    number: int = 0
+    """Of a node among those that share one sandbox."""
+
+    @property
+    def pods(self) -> str:
+        """Addresses of its pods; inside a sandbox's own network, so all have the same."""
+        return f"10.244.{self.number}.0/24"
+
+    @property
+    def state(self) -> str:
+        """containerd's folder inside the sandbox's own /run."""
+        return "/run/containerd" if self.number == 0 else f"/run/containerd-{self.number}"
+
+    @property
+    def socket(self) -> str:
+        """containerd's."""
+        return f"{self.state}/containerd.sock"
+
+    @property
+    def cgroup(self) -> str:
+        """The group below which the pods' groups are."""
+        return self.slot.cgroup if self.number == 0 else f"{self.slot.cgroup}/node-{self.number}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -55,9 +73,9 @@ class NodeFiles:
     def _containerd(self) -> str:
         return f"""version = 2
 root = "{self.runtime}"
-state = "/run/containerd/state"
+state = "{self.state}/state"
 [grpc]
-  address = "{RUNTIME_SOCKET}"
+  address = "{self.socket}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{self.folder / "opt"}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -75,13 +93,13 @@ state = "/run/containerd/state"
     def _network(self) -> dict[str, object]:
         addresses = {
             "type": "host-local",
-            "ranges": [[{"subnet": PODS}]],
+            "ranges": [[{"subnet": self.pods}]],
             "routes": [{"dst": "0.0.0.0/0"}],
             "dataDir": str(self.path("addresses")),
         }
         bridge = {
             "type": "bridge",
-            "bridge": "pods",
+            "bridge": f"pods{self.number}",
             "isGateway": True,
             "ipMasq": False,
             "hairpinMode": True,
@@ -109,14 +127,16 @@ state = "/run/containerd/state"
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self.slot.cgroup}",
+            "cgroupRoot": f"/{self.cgroup}",
             "failSwapOn": False,
             "address": self.slot.node,
+            "port": 10250 + 10 * self.number,
+            "healthzPort": 10248 + 10 * self.number,
             # A Service without endpoints has no rule, so names are asked of the node itself.
             "clusterDNS": [self.slot.node],
             "clusterDomain": "cluster.local",
             "resolvConf": "",
-            "containerRuntimeEndpoint": f"unix://{RUNTIME_SOCKET}",
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
             "podLogsDir": str(self.path("pod-logs")),
             # The tests' machine may be fuller than a node ever should be.
             "evictionHard": {

@@ -10,8 +10,10 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,6 +127,28 @@ def hierarchies() -> list[Path]:
     if (CGROUPS / "cgroup.procs").exists():
         return [CGROUPS]
     return sorted(path.parent for path in CGROUPS.glob("*/cgroup.procs"))
+
+
+def make_group(name: str) -> None:
+    """Make a group to put pods' groups below, with every controller that a kubelet needs."""
+    for top in hierarchies():
+        group = top / name
+        group.mkdir(exist_ok=True)
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new one of version 1
+            if (top / setting).exists() and (group / setting).exists():
+                (group / setting).write_text((top / setting).read_text())
+        controllers = group.parent / "cgroup.controllers"  # of version 2, handed down one by one
+        for controller in controllers.read_text().split() if controllers.exists() else ():
+            (group.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def kill_group(name: str) -> None:
+    """Kill every process of a group and of those below it."""
+    for top in hierarchies():
+        for path in (top / name).rglob("cgroup.procs"):
+            for pid in path.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def remove_group(group: Path) -> None:

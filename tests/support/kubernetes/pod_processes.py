@@ -26,9 +26,13 @@ class PodProcesses:
 
     def all(self) -> list[psutil.Process]:
         """Every process but the one that holds the pod's namespaces, in order of start."""
-        found = [process for pid in self._pids() for process in _living(pid)]
-        own = [process for process in found if "sleep" not in process.name()]
-        return sorted(own, key=lambda process: (process.create_time(), process.pid))
+        found: list[tuple[float, int, psutil.Process]] = []
+        for pid in self._pids():
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE and process.name() != "sleep":
+                    found.append((process.create_time(), pid, process))
+        return [process for _, _, process in sorted(found, key=lambda entry: entry[:2])]
 
     def launcher(self) -> psutil.Process:
         """The container's first process."""
@@ -69,13 +73,6 @@ def _below(group: Path, uid: str) -> Iterator[Path]:
     for folder, _, _ in os.walk(group):
         if f"pod{uid}" in folder:
             yield Path(folder)
-
-
-def _living(pid: int) -> Iterator[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        if process.status() != psutil.STATUS_ZOMBIE:
-            yield process
 
 
 def _read(path: Path) -> str:

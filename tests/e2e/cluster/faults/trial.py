@@ -53,7 +53,7 @@ def spec(**sections: Any) -> Object:
         "task": {"name": "inverted_pendulum"},
         "training": {"totalEnvSteps": TOTAL_STEPS, "logger": "none"},
         "storage": {"size": "1Gi"},
-        "evaluator": {"episodes": 1},
+        "evaluator": {"interval": TOTAL_STEPS},
         "checkpoint": {"interval": CHECKPOINT_STEPS},
         "restart": {"maxRestarts": 1, "backoffSeconds": 1},
         "gracePeriodSeconds": GRACE_S,
