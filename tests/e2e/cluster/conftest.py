@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes.image_parts import Image
 from tests.support.kubernetes.image_store import ImageStore
-from tests.support.kubernetes.images import Builder, Image, operator_recipe, trainer_recipe
+from tests.support.kubernetes.images import Builder, operator_recipe, trainer_recipe
 from tests.support.kubernetes.kubectl import Kubectl, run_command
 from tests.support.kubernetes.node import Node
 from tests.support.kubernetes.programs import Program, ensure
