@@ -19,11 +19,11 @@ MakeRun = Callable[..., TrainingRun]
 Account = Callable[[str, str], Api]
 
 LEAST = {
-    ("drivetrain.dev", "trainingruns"): "get list watch",
+    ("drivetrain.dev", "trainingruns"): "list watch",
     ("drivetrain.dev", "trainingruns/status"): "patch",
-    ("batch", "jobs"): "get list watch create patch delete",
+    ("batch", "jobs"): "get list watch create delete",
     ("", "configmaps"): "get list watch create patch delete",
-    ("", "pods"): "get list watch delete",
+    ("", "pods"): "list watch delete",
     ("", "services"): "get create delete",
     ("", "serviceaccounts"): "get create delete",
     ("", "persistentvolumeclaims"): "get create",

@@ -6,11 +6,11 @@ import pytest
 from tests.support.chart import NAMESPACE, Helm, Object, of_kind, only
 
 LEAST = [
-    ("drivetrain.dev", ["trainingruns"], ["get", "list", "watch"]),
+    ("drivetrain.dev", ["trainingruns"], ["list", "watch"]),
     ("drivetrain.dev", ["trainingruns/status"], ["patch"]),
-    ("batch", ["jobs"], ["get", "list", "watch", "create", "patch", "delete"]),
+    ("batch", ["jobs"], ["get", "list", "watch", "create", "delete"]),
     ("", ["configmaps"], ["get", "list", "watch", "create", "patch", "delete"]),
-    ("", ["pods"], ["get", "list", "watch", "delete"]),
+    ("", ["pods"], ["list", "watch", "delete"]),
     ("", ["services", "serviceaccounts"], ["get", "create", "delete"]),
     ("", ["persistentvolumeclaims"], ["get", "create"]),
     ("", ["events"], ["list", "watch", "create", "patch"]),
