@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -68,12 +68,6 @@ def where(
         return ProgressConfigMap.of(name or progress_name(run.metadata.name), environ)
 
     return see
-
-
-@pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane) as started:
-        yield started
 
 
 def report(env_steps: int, exit_code: int | None = None) -> Digest:

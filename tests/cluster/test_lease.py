@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.cluster
 
 LEASE_S, RENEW_S, RETRY_S = 3.0, 2.0, 0.2
 GROUP = "coordination.k8s.io/v1"
-
-
-@pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane) as proxy:
-        yield proxy
 
 
 @pytest.fixture

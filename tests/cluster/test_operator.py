@@ -191,12 +191,6 @@ def condition(status: Object, type_: str) -> Object:
     return found
 
 
-@pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane) as running:
-        yield running
-
-
 def rules() -> list[Object]:
     """The chart's one list of rules."""
     text = (CHART / "templates" / "_rules.tpl").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
             await work
 
     asyncio.run(bounded())
-
-
-@pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
-    with Proxy(control_plane) as started:
-        yield started
 
 
 def config_map(name: str, **data: str) -> Object:
