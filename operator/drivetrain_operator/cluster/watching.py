@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from drivetrain_operator.cluster.pruning import CHILD_SELECTOR, EVENT_SELECTOR
 from drivetrain_operator.cluster.reflector import Pace, Reflector, Sink
@@ -10,6 +11,10 @@ from drivetrain_operator.cluster.resources import CONFIG_MAPS, EVENTS, JOBS, POD
 
 if TYPE_CHECKING:
     from drivetrain_operator.cluster.client import Cluster
+
+_EVENTS_SHARE: Final = 0.45
+"""Of the silence: watches of Events get no bookmarks, so that a sound one is ended, after this
+time and up to as much again, before its silence means anything."""
 
 
 def child_reflectors(
@@ -23,6 +28,7 @@ def child_reflectors(
         namespaces: Where; empty for everywhere.
         pace: How they are read.
     """
+    pace = pace if pace is not None else Pace()
     children = tuple(
         Reflector(
             cluster,
@@ -35,6 +41,11 @@ def child_reflectors(
         for resource in (JOBS, PODS, CONFIG_MAPS)
     )
     events = Reflector(
-        cluster, EVENTS, sink, namespaces=namespaces, field_selector=EVENT_SELECTOR, pace=pace
+        cluster,
+        EVENTS,
+        sink,
+        namespaces=namespaces,
+        field_selector=EVENT_SELECTOR,
+        pace=replace(pace, watch_timeout_s=pace.silence_s * _EVENTS_SHARE),
     )
     return (*children, events)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from drivetrain_operator.cluster.apply import Applier
 from drivetrain_operator.cluster.dry_run import JobDryRun
 from drivetrain_operator.cluster.keys import RunKey
-from drivetrain_operator.cluster.pruning import CHILD_SELECTOR, EVENT_SELECTOR
-from drivetrain_operator.cluster.reflector import Pace, Reflector
-from drivetrain_operator.cluster.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, TRAINING_RUNS
+from drivetrain_operator.cluster.reflector import Pace
+from drivetrain_operator.cluster.resources import TRAINING_RUNS
 from drivetrain_operator.cluster.store import Store
+from drivetrain_operator.cluster.watching import child_reflectors
 from drivetrain_operator.reconcile.fields import mapping, text
 from drivetrain_operator.wiring.controller import Controller, Ports
 from drivetrain_operator.wiring.echoes import Echoes
@@ -85,7 +85,12 @@ class Work:
             settings.manifests,
             interval=timedelta(seconds=settings.progress_interval_seconds),
         )
-        self._reflectors = tuple(_reflectors(around.cluster, self._store, settings))
+        self._reflectors = child_reflectors(
+            around.cluster,
+            self._store,
+            namespaces=settings.namespaces,
+            pace=Pace(silence_s=float(settings.watch_silence_seconds)),
+        )
         self._resync = Resync(
             around.cluster,
             settings.watched,
@@ -240,26 +245,3 @@ class _Inspection:
     async def __call__(self, run: RunView) -> RunView:
         found = await self._dry_run.violations(run, self._manifests)
         return replace(run, refusals=(*run.refusals, *found)) if found else run
-
-
-def _reflectors(cluster: Cluster, store: Store, settings: OperatorSettings) -> Iterator[Reflector]:
-    """One for each kind of object around a run."""
-    silence = float(settings.watch_silence_seconds)
-    pace = Pace(silence_s=silence)
-    # Watches of Events get no bookmarks: a sound one is ended before its silence means anything.
-    brief = Pace(silence_s=silence, watch_timeout_s=silence * 0.45)
-    for resource, labels, fields, pace_ in (
-        (JOBS, CHILD_SELECTOR, "", pace),
-        (PODS, CHILD_SELECTOR, "", pace),
-        (CONFIG_MAPS, CHILD_SELECTOR, "", pace),
-        (EVENTS, "", EVENT_SELECTOR, brief),
-    ):
-        yield Reflector(
-            cluster,
-            resource,
-            store,
-            namespaces=settings.namespaces,
-            label_selector=labels,
-            field_selector=fields,
-            pace=pace_,
-        )

@@ -20,6 +20,9 @@ def test_children_are_asked_for_by_label_and_events_by_field(tmp_path: Path) -> 
             marked = {"name": "m", "namespace": "a", "labels": {labels.RUN: "walk"}}
             server.put(CONFIG_MAPS, {"metadata": marked})
             around = child_reflectors(cluster, store, namespaces=("a",), pace=Pace(page_size=9))
+            children, events = around[:-1], around[-1]
+            assert {reflector._pace.watch_timeout_s for reflector in children} == {300.0}
+            assert 2 * events._pace.watch_timeout_s < events._pace.silence_s, "ended, not silent"
             tasks = [asyncio.create_task(reflector.run()) for reflector in around]
             for reflector in around:
                 await reflector.synced.wait()
