@@ -25,6 +25,7 @@ class FailureRule(IntEnum):
     DISRUPTED = 0
     FOR_GOOD = 1
     STOPPED = 2
+    """Not in a queue."""
 
 
 def attempt_job(run: TrainingRun, attempt: int, settings: Settings) -> Manifest:
@@ -40,7 +41,7 @@ def attempt_job(run: TrainingRun, attempt: int, settings: Settings) -> Manifest:
         "parallelism": run.spec.topology.nodes,
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {"rules": _failure_rules()},
+        "podFailurePolicy": {"rules": _failure_rules(queued=run.spec.queue_name is not None)},
         "template": pod_template(run, attempt, settings),
     }
     if run.spec.queue_name is not None:
@@ -49,17 +50,20 @@ def attempt_job(run: TrainingRun, attempt: int, settings: Settings) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _failure_rules() -> list[Manifest]:
-    """The rules in the order of `FailureRule`."""
+def _failure_rules(*, queued: bool) -> list[Manifest]:
+    """The rules in the order of `FailureRule`.
+
+    Kueue stops pods by suspending their Job, and they leave with 75. The Job's controller
+    counts no pod that it suspended, but it still holds it against the rules, should the pod's
+    end be seen before the pod is gone: the Job would fail instead of waiting for its next turn.
+    Without the rule a pod that is stopped otherwise fails the Job by its backoffLimit.
+    """
     disrupted: Manifest = {
         "action": "FailJob",
         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
     }
-    return [
-        disrupted,
-        _on_exit(ExitCode.REFUSED, ExitCode.BROKEN),
-        _on_exit(ExitCode.CHECKPOINTED),
-    ]
+    stopped = [] if queued else [_on_exit(ExitCode.CHECKPOINTED)]
+    return [disrupted, _on_exit(ExitCode.REFUSED, ExitCode.BROKEN), *stopped]
 
 
 def _on_exit(*codes: ExitCode) -> Manifest:

@@ -76,6 +76,7 @@ def cause_of(context: Context) -> Cause | None:
             _final(context, verdict)
             or _disruption(context, verdict)
             or _out_of_memory(context)
+            or _suspended(job, verdict)
             or _counted(context, verdict)
         )
     if job.held:
@@ -160,6 +161,14 @@ def _disruption(context: Context, verdict: JobCondition | None) -> Cause | None:
     else:
         return None
     return Cause(Effect.DISRUPTION, Reason.DISRUPTED, words)
+
+
+def _suspended(job: JobView, verdict: JobCondition) -> Cause | None:
+    """Who suspends a Job stops its pods; the Job may take their leave for a failure."""
+    if not job.suspended or _rule(verdict) != FailureRule.STOPPED:
+        return None
+    words = f"the Job was suspended: {verdict.message}"
+    return Cause(Effect.DISRUPTION, Reason.DISRUPTED, words, _code(verdict))
 
 
 def disrupted(pod: PodView) -> bool:

@@ -74,6 +74,13 @@ def test_a_queue_holds_the_job_from_its_birth(make_run: MakeRun) -> None:
     assert "suspend" not in built(make_run())["spec"]
 
 
+def test_no_rule_of_a_queued_job_takes_a_suspended_pods_leave_for_a_failure(
+    make_run: MakeRun,
+) -> None:
+    rules = built(make_run(queueName="lab-queue"))["spec"]["podFailurePolicy"]["rules"]
+    assert rules == built(make_run())["spec"]["podFailurePolicy"]["rules"][: FailureRule.STOPPED]
+
+
 def test_pods_are_found_by_run_and_attempt(make_run: MakeRun) -> None:
     marks = built(make_run())["spec"]["template"]["metadata"]["labels"]
     assert marks[labels.RUN_UID] == "run-uid-1"

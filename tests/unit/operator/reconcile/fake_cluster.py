@@ -279,12 +279,13 @@ class FakeCluster:
             if "SuccessCriteriaMet" in held:
                 set_condition(job, "Complete", "CompletionsReached")
                 continue
-            if job["spec"].get("suspend"):
+            if "FailureTarget" in held:
+                self._end_pods(job, pods)
+            elif job["spec"].get("suspend"):
                 set_condition(job, "Suspended", "JobSuspended")
                 for pod in pods:
                     self.terminate(pod)
-            elif "FailureTarget" in held:
-                self._end_pods(job, pods)
+                self._break_rule(job, pods)
             elif not self._judge(job, pods):
                 self._resume(job)
                 self._fill(job, pods)
@@ -330,21 +331,28 @@ class FakeCluster:
 
     def _judge(self, job: Object, pods: list[Object]) -> bool:
         """Whether the Job is over by its pods; says so in its conditions."""
-        for pod in pods:
-            if pod["status"]["phase"] == "Failed":
-                index = rule_index(pod)
-                if index is None:
-                    set_condition(job, "FailureTarget", "BackoffLimitExceeded", "too many failures")
-                else:
-                    words = f"{RULES[index]}, exit code {exit_code(pod)}, rule at index {index}"
-                    set_condition(job, "FailureTarget", "PodFailurePolicy", words)
-                return True
+        if self._break_rule(job, pods):
+            return True
+        if any(pod["status"]["phase"] == "Failed" for pod in pods):
+            set_condition(job, "FailureTarget", "BackoffLimitExceeded", "too many failures")
+            return True
         done = job["status"].setdefault("doneIndexes", [])
         succeeded = {index_of(p) for p in pods if p["status"]["phase"] == "Succeeded"}
         done.extend(succeeded - set(done))
         if len(done) == job["spec"]["completions"]:
             set_condition(job, "SuccessCriteriaMet", "CompletionsReached")
             return True
+        return False
+
+    def _break_rule(self, job: Object, pods: list[Object]) -> bool:
+        """Whether a failed pod matches a rule; the pods of a suspended Job are asked as well."""
+        rules = job["spec"]["podFailurePolicy"]["rules"]
+        for pod in pods:
+            index = rule_index(pod) if pod["status"]["phase"] == "Failed" else None
+            if index is not None and index < len(rules):
+                words = f"{RULES[index]}, exit code {exit_code(pod)}, rule at index {index}"
+                set_condition(job, "FailureTarget", "PodFailurePolicy", words)
+                return True
         return False
 
     def _end_pods(self, job: Object, pods: list[Object]) -> None:

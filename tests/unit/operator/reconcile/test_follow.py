@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from fake_cluster import FakeCluster, set_condition
 
 from drivetrain_api.status import Condition, ConditionStatus, ConditionType, Phase, Reason
@@ -116,6 +117,31 @@ def test_an_eviction_by_kueue_is_a_segment_of_the_same_attempt() -> None:
     assert (status.active_seconds, status.disruptions) == (100, 0)
     assert status.attempt_running_at == cluster.now
     assert cluster.settle().wake_after == 500.0
+
+
+@pytest.mark.parametrize("queue", ["lab-queue", None])
+def test_a_suspended_job_that_sees_its_pods_leave_counts_no_failure(queue: str | None) -> None:
+    """Its controller may see the pod's end before the pod is gone; the rules still apply."""
+    cluster = FakeCluster(restart={"maxRestarts": 0}, **({"queueName": queue} if queue else {}))
+    cluster.begin()
+    job = cluster.job()
+    job["spec"]["suspend"] = False
+    cluster.job_controller()
+    for pod in cluster.live_pods:
+        cluster.start(pod)
+    cluster.settle()
+    job["spec"]["suspend"] = True
+    cluster.job_controller()
+    cluster.finish(cluster.pods[0], 75)
+    cluster.job_controller()
+    cluster.settle()
+    status = cluster.status
+    assert (status.restarts, status.finished_at) == (0, None)
+    if queue:
+        assert (status.phase, status.attempt) == (Phase.PENDING, 1), "the Job waits for its turn"
+    else:
+        assert (status.phase, status.disruptions) == (Phase.RESTARTING, 1)
+        assert "the Job was suspended" in status.history[-1].message
 
 
 def test_conditions_that_somebody_took_away_are_set_again() -> None:
