@@ -21,7 +21,7 @@ from drivetrain_operator.reconcile.views import JobConditionType, PodPhase
 
 if TYPE_CHECKING:
     from drivetrain_operator.reconcile.context import Context
-    from drivetrain_operator.reconcile.views import ContainerView, JobCondition, PodView
+    from drivetrain_operator.reconcile.views import ContainerView, JobCondition, JobView, PodView
 
 _POLICY: Final = "PodFailurePolicy"
 _RULE: Final = re.compile(r"rule at index ([0-9]{1,3})")
