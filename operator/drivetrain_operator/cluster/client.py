@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import aiohttp
 
 from drivetrain_operator.cluster.account import Account, account_of
+from drivetrain_operator.cluster.answers import event_of, object_of
 from drivetrain_operator.cluster.credentials import Credentials
 from drivetrain_operator.cluster.errors import (
     ApiError,
     UnavailableError,
     error_from_exception,
-    error_from_response,
-    error_from_status,
 )
 from drivetrain_operator.cluster.guest import guest_session
 from drivetrain_operator.cluster.lines import LineTooLongError, split_lines
@@ -56,10 +55,6 @@ make a whole list unreadable. Half of what a stack of 8 MiB holds."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _BROKEN: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError)
 """What the transport raises, and what reading an answer does that is no JSON or too deep."""
-
-
-_FAILED: Final = "ERROR"
-"""Type of the event whose object is a Status: the watch is over."""
 _VERBS: Final = {
     Method.POST: "create",
     Method.PUT: "update",
@@ -188,7 +183,7 @@ class Cluster:
                 response = await self._transport.send(call)
                 code = str(response.status)
                 content = await response.read()
-                return _answer(response, content)
+                return object_of(response, content)
         except ApiError:
             raise
         except _BROKEN as error:
@@ -237,7 +232,7 @@ class Cluster:
         lines = self._stream(call, ("watch", resource.plural), limits, EVENT_LIMIT, opened)
         async with contextlib.aclosing(lines):
             async for line in lines:
-                yield _event(line, call.path)
+                yield event_of(line, call.path)
 
     async def lines(
         self,
@@ -289,7 +284,7 @@ class Cluster:
                 wire = response.connection.transport if response.connection is not None else None
                 code = str(response.status)
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    _answer(response, await response.read())
+                    object_of(response, await response.read())
             finally:
                 self._observe(*counted, code, time.monotonic() - began)
             opened()
@@ -309,30 +304,3 @@ class Cluster:
 
 def _label(resource: Resource, subresource: str | None) -> str:
     return resource.plural if subresource is None else f"{resource.plural}/{subresource}"
-
-
-def _answer(response: aiohttp.ClientResponse, content: bytes) -> dict[str, Any]:
-    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise error_from_response(response.status, content, response.headers.get("Retry-After", ""))
-    found = json.loads(content)
-    if not isinstance(found, dict):
-        raise ValueError(f"the answer is no JSON object: {content[:100]!r}")  # noqa: TRY004 - as for no JSON at all
-    return found
-
-
-def _event(line: bytes, path: str) -> WatchEvent:
-    """One line of a watch.
-
-    Raises:
-        ApiError: it is an ERROR event, or none that can be read.
-    """
-    try:
-        content = json.loads(line)
-        kind, found = content["type"], dict(content["object"])
-        if kind != _FAILED:
-            return WatchEvent(WatchType(kind), found)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UnavailableError(
-            f"watch {path}: an event that cannot be read: {line[:100]!r}", reason="Unreadable"
-        ) from error
-    raise error_from_status(found, HTTPStatus.OK)

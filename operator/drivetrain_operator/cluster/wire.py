@@ -23,9 +23,7 @@ class ContentType(StrEnum):
     JSON = "application/json"
     APPLY_PATCH = "application/apply-patch+yaml"
     """Server-side apply; JSON is YAML."""
-    JSON_PATCH = "application/json-patch+json"
     MERGE_PATCH = "application/merge-patch+json"
-    STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
 class WatchType(StrEnum):
