@@ -39,16 +39,21 @@ def number(version: str) -> int:
 
 @dataclass(slots=True)
 class Tombstones:
-    """When objects were deleted, the newest `TOMBSTONES` of them."""
+    """When objects were deleted, the newest `TOMBSTONES` of each resource.
 
-    found: OrderedDict[tuple[Resource, ObjectName], int] = field(default_factory=OrderedDict)
+    With a run go several of each: apart, these do not push its own tombstone out.
+    """
+
+    found: dict[Resource, OrderedDict[ObjectName, int]] = field(default_factory=dict)
 
     def add(self, resource: Resource, name: ObjectName, version: int) -> None:
         """The object was deleted at that version; 0 where that is not known."""
-        self.found[resource, name] = max(version, self.found.pop((resource, name), 0))
-        if len(self.found) > TOMBSTONES:
-            self.found.popitem(last=False)
+        names = self.found.setdefault(resource, OrderedDict())
+        names[name] = max(version, names.pop(name, 0))
+        if len(names) > TOMBSTONES:
+            names.popitem(last=False)
 
     def buried(self, resource: Resource, name: ObjectName, version: int) -> bool:
         """Whether the object was deleted after that version."""
-        return 0 < version <= self.found.get((resource, name), 0)
+        names = self.found.get(resource)
+        return names is not None and 0 < version <= names.get(name, 0)

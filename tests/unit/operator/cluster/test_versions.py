@@ -28,7 +28,8 @@ def test_tombstones_are_bounded_and_the_newest_stay() -> None:
     deleted = Tombstones()
     for version in range(1, TOMBSTONES + 3):
         deleted.add(JOBS, ("a", f"j{version}"), version)
-    assert len(deleted.found) == TOMBSTONES
+        deleted.add(PODS, ("a", f"p{version}"), version)
+    assert [len(names) for names in deleted.found.values()] == [TOMBSTONES, TOMBSTONES]
     assert not deleted.buried(JOBS, ("a", "j2"), 1)
     assert deleted.buried(JOBS, ("a", "j9"), 9)
     assert not deleted.buried(JOBS, ("a", "j9"), 10)
