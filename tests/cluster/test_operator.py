@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -313,11 +314,14 @@ def test_figures_are_written_at_most_once_an_interval(bench: Bench) -> None:
     bench.phase("Running")
     bench.report(Digest(attempt=1, progress=Progress(iteration=1, env_steps=10)))
     bench.until(lambda s: s.get("progress", {}).get("envSteps") == 10, "first figures")
+    bench.until(lambda s: s.get("phase") == "Running", "a running run")
     bench.proxy.forget()
+    began = time.monotonic()
     for number in range(2, 22):
         bench.report(Digest(attempt=1, progress=Progress(iteration=number, env_steps=10 * number)))
     bench.until(lambda s: s["progress"]["envSteps"] == 210, "newest figures")
-    assert bench.proxy.count(STATUS_WRITES) == 1
+    intervals = (time.monotonic() - began) / INTERVAL_S
+    assert 1 <= bench.proxy.count(STATUS_WRITES) <= 1 + intervals, "20 reports"
     assert bench.operator.metric("drivetrain_status_writes_held_total") >= 1
 
 
