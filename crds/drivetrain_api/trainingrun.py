@@ -19,6 +19,7 @@ from drivetrain_api.base import (
     StepOffset,
     Text,
 )
+from drivetrain_api.mps import PATTERN
 from drivetrain_api.status import TrainingRunStatus
 from drivetrain_api.training import (
     CheckpointConfig,
@@ -59,7 +60,11 @@ class MpsConfig(ApiModel):
     """Disabled, InContainer (one daemon per GPU in the pod) or External (injected)."""
     active_thread_percentage: Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
     """Percentage of a GPU's threads that each client may use."""
-    pinned_memory_limit: ShortText | None = None
+    pinned_memory_limit: (
+        # The server's alone: `checks` refuses the same with words that help.
+        Annotated[str, Field(strict=True, max_length=253, json_schema_extra={"pattern": PATTERN})]
+        | None
+    ) = None
     """Device memory of each client: 4G for every GPU, or 0=4G,1=512M for each."""
 
 
@@ -162,9 +167,10 @@ class ObjectMeta(ApiModel):
 
     name: Annotated[
         str,
-        Field(strict=True, min_length=1, max_length=50, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+        Field(strict=True, min_length=1, max_length=50, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$"),
     ]
-    """Name; at most 50 characters, so that an attempt's pods fit a DNS label."""
+    """Name: at most 50 characters, so that an attempt's pods fit a DNS label, and a letter
+    first, which the name of a Service needs."""
     namespace: Name = "default"
     """Namespace."""
     uid: ShortText = ""
