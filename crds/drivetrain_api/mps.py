@@ -8,6 +8,9 @@ from typing import Final
 
 EXAMPLES: Final = "4G for every GPU, or 0=4G,1=512M for each"
 
+_ONE: Final = "([0-9]{1,2}=)?[1-9][0-9]{0,6}[GM]"
+PATTERN: Final = f"^ *{_ONE} *(, *{_ONE} *)*$"
+"""For the API server: the form alone; that each GPU is there, and once, only reading it tells."""
 _PART = re.compile(r"(?:(?P<gpu>[0-9]{1,2})=)?(?P<limit>[1-9][0-9]{0,6}[GM])")
 
 

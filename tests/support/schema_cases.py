@@ -15,6 +15,7 @@ _EXAMPLES = (
     "module.sub:attribute",
     "cuda:1",
     "10Gi",
+    "0=4G, 1=512M",
     "-1.5e+3",
     "InvalidSpec",
     "0" * 64,

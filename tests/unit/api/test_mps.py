@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.mps_evidence import MpsEvidence, PipeKind
 from drivetrain_api.compose import parse_run
 from drivetrain_api.errors import SpecError
-from drivetrain_api.mps import MemoryLimits, parse_memory_limits
+from drivetrain_api.mps import PATTERN, MemoryLimits, parse_memory_limits
 
 GPU = "GPU-0d3a3c2e-1111-2222-3333-444455556666"
 OTHER = "GPU-0d3a3c2e-1111-2222-3333-444455557777"
@@ -45,6 +46,7 @@ WHOLE: dict[str, Any] = {
 def test_limits_are_read(text: str | None, limits: MemoryLimits, variable: str) -> None:
     assert parse_memory_limits(text, 2) == limits
     assert limits.as_environment(2) == variable
+    assert text is None or re.search(PATTERN, text), "the API server lets it in"
 
 
 @pytest.mark.parametrize(
