@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.support.kubernetes.kubectl import Kubectl
 
+_KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
+"""Namespaces of Kubernetes itself, which go on changing: no user's objects are there."""
 _PASSED_OVER = ("events", "events.events.k8s.io", "componentstatuses", "endpoints")
 """Gone by themselves after a while, no objects at all, or a shadow of a Service without owner."""
 
@@ -40,7 +42,8 @@ class Inventory:
         listed = kubectl("api-resources", "--verbs=list", "--output=name", "--cached=false")
         resources = [name for name in listed.split() if name not in _PASSED_OVER]
         text = kubectl("get", ",".join(resources), "--all-namespaces", "--output=json")
-        return cls(dict(_read(item) for item in json.loads(text)["items"]))
+        found = (_read(item) for item in json.loads(text)["items"])
+        return cls({item: owned for item, owned in found if item.namespace not in _KUBERNETES})
 
     def beyond(self, earlier: Inventory) -> Inventory:
         """What is there now and was not then."""
