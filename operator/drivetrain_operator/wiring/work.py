@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS: Final = 10.0
 """How long passes that are in work may take to end when the operator stops."""
+LEADING_SECONDS: Final = 0.5
+"""How often it is asked meanwhile whether the Lease is still held."""
 SILENCE_MARGIN: Final = 60.0
 """Seconds beyond the watches' own patience before their silence is a reason for a restart."""
 _log = get_logger(__name__)
@@ -153,8 +155,7 @@ class Work:
         Without the Lease passes are broken off: another replica may work already.
         """
         self._controller.queue.close()
-        if workers and self._around.leading():
-            await asyncio.wait(workers, timeout=DRAIN_SECONDS)
+        await _drained(workers, self._around.leading)
         for task in (*workers, *followers):
             task.cancel()
         await asyncio.gather(*workers, *followers, return_exceptions=True)
@@ -215,6 +216,14 @@ class Work:
         for reflector in self._reflectors:
             if not reflector.synced.is_set():
                 yield f"{reflector.resource.plural} are not listed yet"
+
+
+async def _drained(workers: Iterable[asyncio.Task[None]], leading: Callable[[], bool]) -> None:
+    """Wait until the workers ended, for so long at most, and only while nobody else may work."""
+    busy = {worker for worker in workers if not worker.done()}
+    ends = time.monotonic() + DRAIN_SECONDS
+    while busy and leading() and (left := ends - time.monotonic()) > 0:
+        _, busy = await asyncio.wait(busy, timeout=min(left, LEADING_SECONDS))
 
 
 async def _until(goal: asyncio.Task[None], others: Iterable[asyncio.Task[None]]) -> None:

@@ -12,7 +12,7 @@ from drivetrain_operator.cluster.client import Cluster
 from drivetrain_operator.cluster.lease import LeaderElection
 from drivetrain_operator.wiring.program import Ending, _ends_first, serve
 from drivetrain_operator.wiring.settings import OperatorSettings
-from drivetrain_operator.wiring.work import _until
+from drivetrain_operator.wiring.work import DRAIN_SECONDS, _drained, _until
 
 Part = Callable[[list[str]], Coroutine[None, None, None]]
 
@@ -93,6 +93,28 @@ def test_a_part_that_ends_ends_the_wait(part: Part, error: str) -> None:
         assert goal.cancelled()
 
     asyncio.run(go())
+
+
+def test_passes_in_work_are_waited_for_while_the_lease_is_held() -> None:
+    """Not for a moment longer: another replica may be at work by then."""
+
+    async def go() -> tuple[bool, float]:
+        loop = asyncio.get_running_loop()
+        held = asyncio.Event()
+        held.set()
+        await _drained([asyncio.create_task(ends([]))], held.is_set)
+        stuck = asyncio.create_task(works_on([]))
+        began = loop.time()
+        loop.call_later(0.2, held.clear)
+        await _drained([stuck], held.is_set)
+        done, took = stuck.done(), loop.time() - began
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+        return done, took
+
+    done, took = asyncio.run(go())
+    assert not done
+    assert 0.2 <= took < DRAIN_SECONDS
 
 
 def test_without_its_lease_a_replica_does_not_go_on_to_work(
