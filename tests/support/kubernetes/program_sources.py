@@ -144,11 +144,29 @@ def build(program: Program, target: Path, report: Report) -> None:
     report(f"{program} {source.version}: built in {time.monotonic() - begun:.0f} s")
 
 
+def module_folder(program: Program) -> Path:
+    """The source of the program's module, for what else is in it, such as a chart.
+
+    Raises:
+        MissingProgramsError: There is no Go, or it cannot have the module.
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise MissingProgramsError(f"no Go to fetch {SOURCES[program].module} with")
+    with tempfile.TemporaryDirectory(prefix="drivetrain-module-") as home:
+        return Path(_module(go, Path(home), SOURCES[program])["Dir"])
+
+
+def _module(go: str, home: Path, source: Source) -> dict[str, str]:
+    """What Go tells of a module in its cache; fetched where it is not there."""
+    named = f"{source.module}@v{source.version}"
+    told: dict[str, str] = json.loads(_run(go, home, "mod", "download", "-json", named))
+    return told
+
+
 def _build_file(go: str, home: Path, source: Source) -> str:
     """go.mod of a module that only requires the other, with the Go behaviour that one asks for."""
-    named = f"{source.module}@v{source.version}"
-    told = json.loads(_run(go, home, "mod", "download", "-json", named))
-    theirs = Path(told["GoMod"]).read_text()
+    theirs = Path(_module(go, home, source)["GoMod"]).read_text()
     lines = [
         "module drivetrain.dev/programs",
         *re.findall(r"^go \S+|^godebug \S+", theirs, re.MULTILINE),

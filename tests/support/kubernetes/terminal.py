@@ -33,9 +33,13 @@ class Guide:
 
     def file(self, title: str) -> Object:
         """The YAML file that is shown under this name."""
-        (body,) = (body for _, name, body in self._blocks if name == title)
-        found: Object = yaml.safe_load(body)
+        (found,) = self.objects(title)
         return found
+
+    def objects(self, title: str) -> list[Object]:
+        """The objects of the YAML file that is shown under this name."""
+        (body,) = (body for _, name, body in self._blocks if name == title)
+        return list(yaml.safe_load_all(body))
 
 
 class Terminal:
