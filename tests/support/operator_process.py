@@ -31,7 +31,15 @@ class OperatorProcess:
 
     def __init__(self, folder: Path, kubeconfig: Path, *flags: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        argv = [PROGRAM, "--kubeconfig", kubeconfig, "--health-port", "0", "--metrics-port", "0"]
+        argv: list[str | Path] = [
+            PROGRAM,
+            "--kubeconfig",
+            kubeconfig,
+            "--health-port",
+            "0",
+            "--metrics-port",
+            "0",
+        ]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DRIVETRAIN_")}
         inherited.pop("KUBECONFIG", None)
         environment = inherited | {"HOME": str(folder)}
