@@ -35,6 +35,7 @@ def test_all_children_go_with_their_run(own_lab: Lab, absent: bool) -> None:
         lab.gone(name)
 
 
+@pytest.mark.nightly  # its controller takes its time where pods are to end: 50 s
 @pytest.mark.parametrize("absent", [False, True], ids=["operator", "no-operator"])
 def test_a_namespace_goes_with_all_that_runs_in_it(
     control_plane: ControlPlane,
