@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 from tests.e2e.cluster.faults.trial import (
+    NAME,
     SHARED_BYTES,
     Trial,
     condition_of,
@@ -18,7 +19,7 @@ from drivetrain_api.exit_codes import ExitCode
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-STALL_S = 60
+STALL_S = 10
 KILLED = 128 + signal.SIGKILL
 
 
@@ -99,14 +100,16 @@ def test_a_rank_that_dies_in_the_other_pod_ends_the_attempt(trial: Trial) -> Non
 
 
 def test_a_rank_that_hangs_is_a_stall(trial: Trial) -> None:
-    trial.start(restart={"maxRestarts": 1, "backoffSeconds": 1, "stallSeconds": STALL_S})
+    trial.start()
     checkpoint = trial.trains()
     rank = trial.processes(1).rank(0)
     assert rank is not None
 
     rank.suspend()
+    trial.change(NAME, restart={"stallSeconds": STALL_S})
 
     hung = trial.tells("Stalled", "True", "NoProgress", f"no progress for {STALL_S} s at ")
+    trial.change(NAME, restart={"stallSeconds": 600})  # the next one may be slow to start
     assert hung["history"][0]["reason"] == "Stalled", hung
     status = trial.resumes("Stalled", counted=True, checkpoint=checkpoint, code=None)
     assert condition_of(status, "Stalled")["status"] == "False", status
