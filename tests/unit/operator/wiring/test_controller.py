@@ -504,3 +504,22 @@ def test_phases_are_timed() -> None:
     name = "drivetrain_reconcile_seconds_count"
     for step in ("decide", "apply"):
         assert world.metric(name, phase=Phase.RUNNING.value, step=step) >= 1
+
+
+def test_passes_that_wait_for_nothing_leave_the_loop_to_others() -> None:
+    """The renewal of the Lease and the probes have their turn between any two of them."""
+
+    async def go() -> int:
+        controller = World().controller()
+        for number in range(100):
+            controller.queue.add(RunKey("lab", f"gone-{number}"))
+        worker = asyncio.create_task(controller.work())
+        turns = 0
+        while len(controller.queue):
+            await asyncio.sleep(0)
+            turns += 1
+        controller.queue.close()
+        await worker
+        return turns
+
+    assert asyncio.run(go()) >= 100
