@@ -126,6 +126,9 @@ class Controller:
             finally:
                 self._passed_at = time.monotonic()
                 self.queue.done(key)
+            # A pass that writes nothing waits for nothing: thousands of them in a row, as at
+            # a start, would leave the Lease unrenewed and the probes unanswered.
+            await asyncio.sleep(0)
 
     def since_pass(self) -> float:
         """Seconds since a pass ended."""
