@@ -121,6 +121,8 @@ def _rank_end(rank: int, scratch: Scratch, ending: Ending) -> RankEnd:
     code = from_status(outcome.exit_code)
     messages = {ExitCode.DONE: "", ExitCode.CHECKPOINTED: _where(outcome)}
     failure = f"rank {rank}: {outcome.error or outcome.error_type or 'failed'}"
+    if code is ExitCode.FAILED:  # it may be a child of the rank that the kernel killed
+        failure += _because(ending)
     return RankEnd(rank, code, messages.get(code, failure), outcome.error_type, at)
 
 

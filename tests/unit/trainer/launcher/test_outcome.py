@@ -253,6 +253,13 @@ def leave(folder: Path, ranks: list[Word | bytes | None], started: bool = True) 
             "rank 0 was killed by SIGKILL: out of memory (512 MiB)",
             id="out of memory",
         ),
+        pytest.param(
+            [Word(1, error="collector died")],
+            replace(saw(r0=1), out_of_memory="out of memory (512 MiB)"),
+            1,
+            "rank 0: collector died: out of memory (512 MiB)",
+            id="a child of the rank out of memory",
+        ),
     ],
 )
 def test_verdict(tmp_path: Path, ranks: list[Any], ending: Ending, code: int, message: str) -> None:
