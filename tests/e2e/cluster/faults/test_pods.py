@@ -74,12 +74,13 @@ def test_memory_that_runs_out_is_named_and_counted(trial: Trial, namespace: Kube
     with suppress(CommandError):  # it may be what is killed
         namespace("exec", pod, "--", *fill)
 
-    status = trial.resumes("OOMKilled", counted=True, checkpoint=checkpoint, code=1)
-    assert "OOMKilled" in status["history"][0]["message"], status
+    trial.trains(2)
     ended = trial.endings(1)[0]
     assert ended.reason == "OOMKilled"
     assert ended.digest is not None
     assert "out of memory (the kernel killed" in ended.digest.message, ended
+    status = trial.resumes("OOMKilled", counted=True, checkpoint=checkpoint, code=ended.code)
+    assert "OOMKilled" in status["history"][0]["message"], status
 
 
 def test_a_rank_that_dies_in_the_other_pod_ends_the_attempt(trial: Trial) -> None:
