@@ -60,6 +60,7 @@ def partition(node: Node, address: str) -> Iterator[None]:
         node.kubelet.resume()
 
 
+@pytest.mark.nightly  # minutes: a node is lost only once its time-outs have passed
 def test_a_lost_nodes_pod_lives_on_and_may_not_commit(
     trial: Trial, node: Node, images: Images
 ) -> None:
