@@ -45,6 +45,8 @@ class Digest(ApiModel):
     """The launcher's exit code; unset while it runs."""
     message: Message = ""
     """Why it ended, for a person."""
+    rank_lost: Flag | None = None
+    """Whether it ended only since a rank of another pod was gone."""
     progress: Progress | None = None
     """Figures."""
     run_summary: RunSummaryDigest | None = None

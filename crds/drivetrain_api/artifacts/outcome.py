@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from drivetrain_api.artifacts.base import ArtifactModel
 from drivetrain_api.base import NonNegativeInt, Path, ShortText, StepOffset
+
+RANK_LOST: Final = "RankLostError"
+"""`error_type` of a rank whose collective failed since another rank was gone: not the cause."""
 
 
 class RunStatus(StrEnum):

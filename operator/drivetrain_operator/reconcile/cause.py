@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Final
 from drivetrain_api.exit_codes import ExitCode, from_status
 from drivetrain_api.status import Reason
 from drivetrain_operator.manifests.job import FailureRule
-from drivetrain_operator.reconcile.explain import attempt_digest, failure_words, waiting_words
+from drivetrain_operator.reconcile.explain import (
+    attempt_digest,
+    failure_words,
+    termination_digest,
+    waiting_words,
+)
 from drivetrain_operator.reconcile.views import JobConditionType, PodPhase
 
 if TYPE_CHECKING:
@@ -88,7 +93,8 @@ def _failures(context: Context) -> list[_Failure]:
     """Failed containers of the attempt, the likeliest culprit first.
 
     What the Job stopped after the first failure left with 75; it comes last. So does a pod
-    that the kubelet evicted for its own limits, but that one says so itself.
+    that the kubelet evicted for its own limits, but that one says so itself. A pod that says
+    that it lost a rank of another one comes after that one, however fast it was.
     """
     found = [
         _Failure(
@@ -104,8 +110,17 @@ def _failures(context: Context) -> list[_Failure]:
     ]
     return sorted(
         found,
-        key=lambda f: (f.code == ExitCode.CHECKPOINTED and not f.pod.reason, f.finished_at),
+        key=lambda f: (
+            f.code == ExitCode.CHECKPOINTED and not f.pod.reason,
+            _lost_a_rank(context, f.container),
+            f.finished_at,
+        ),
     )
+
+
+def _lost_a_rank(context: Context, container: ContainerView) -> bool:
+    digest = termination_digest(context, container.terminated) if container.trainer else None
+    return digest is not None and bool(digest.rank_lost)
 
 
 def _rule(verdict: JobCondition | None) -> int | None:

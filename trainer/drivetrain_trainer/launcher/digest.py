@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from drivetrain_api.artifacts.outcome import RANK_LOST
 from drivetrain_api.digest import TERMINATION_LIMIT, Digest, encode
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.status import RunSummaryDigest
@@ -43,6 +44,7 @@ def final_digest(
         attempt=attempt,
         exit_code=int(verdict.exit_code),
         message=plain_text(verdict.message, MESSAGE_LIMIT),
+        rank_lost=verdict.error_type == RANK_LOST or None,
         progress=progress,
         run_summary=summary,
         artifacts=artifacts,

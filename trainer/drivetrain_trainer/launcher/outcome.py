@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.base import ArtifactError
-from drivetrain_api.artifacts.outcome import RankOutcome
+from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome
 from drivetrain_api.exit_codes import ExitCode, from_status
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 
@@ -123,6 +123,8 @@ def _rank_end(rank: int, scratch: Scratch, ending: Ending) -> RankEnd:
     failure = f"rank {rank}: {outcome.error or outcome.error_type or 'failed'}"
     if code is ExitCode.FAILED:  # it may be a child of the rank that the kernel killed
         failure += _because(ending)
+    if outcome.error_type == RANK_LOST:
+        at = math.inf
     return RankEnd(rank, code, messages.get(code, failure), outcome.error_type, at)
 
 

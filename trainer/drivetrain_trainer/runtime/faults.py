@@ -38,6 +38,16 @@ class PeerDiedError(RuntimeFault):
         super().__init__(f"{role} process {pid} died" + (f": {detail}" if detail else ""))
 
 
+class RankLostError(RuntimeFault):
+    """A collective failed since another rank is gone; the cause is there, not here.
+
+    Its name is `drivetrain_api.artifacts.outcome.RANK_LOST`.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"lost another rank: {detail}")
+
+
 @dataclass(frozen=True)
 class ChildFailure:
     """The exception that ended a child process, as it tells its parent."""

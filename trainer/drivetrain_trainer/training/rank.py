@@ -40,7 +40,7 @@ from drivetrain_trainer.training.evaluation import EvaluationSchedule
 from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.progress import ProgressReporter
-from drivetrain_trainer.training.ranks import Ranks, join_ranks
+from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
 from drivetrain_trainer.training.reports import Reports
 from drivetrain_trainer.training.schedule import Cursor
 
@@ -293,7 +293,7 @@ def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) ->
     except NonFiniteTrainingError as broken:
         code, error = ExitCode.BROKEN, broken
     except Exception as failure:
-        code, error = ExitCode.FAILED, failure
+        code, error = ExitCode.FAILED, named(failure)
         log.exception("training failed")
     end = collector.stop(STOP_GRACE_S)
     log.info("collector ended", how=str(end))

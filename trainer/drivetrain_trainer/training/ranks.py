@@ -9,7 +9,21 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from drivetrain_trainer.runtime.faults import RankLostError
+
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+
+
+def named(failure: Exception) -> Exception:
+    """A failed collective by its own name; any other failure as it is.
+
+    NCCL's failures have a class of their own; gloo raises plain RuntimeError, with the place in
+    its sources in front.
+    """
+    gloo = isinstance(failure, RuntimeError) and "/gloo/transport/" in str(failure)
+    if not gloo and not isinstance(failure, dist.DistError):
+        return failure
+    return RankLostError(str(failure).rsplit("] ", maxsplit=1)[-1])
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,25 @@ def test_the_first_failure_is_the_culprit_and_what_the_job_stopped_is_not() -> N
     assert (record.exit_code, record.message.rsplit(": ")[-1]) == (134, "first real")
 
 
+def test_a_pod_that_lost_a_rank_of_another_is_not_the_culprit_however_fast_it_was() -> None:
+    cluster = FakeCluster(topology={"nodes": 2})
+    cluster.begin()
+    first, second = cluster.live_pods
+    lost = Digest(attempt=1, message="rank 0: lost another rank", rank_lost=True)
+    cluster.finish(first, 1, message=encode(lost, TERMINATION_LIMIT))
+    cluster.later(1)
+    cluster.finish(second, 1, message="rank 1 was killed")
+    cluster.job_controller()
+    cluster.settle()
+    assert cluster.status.history[-1].message.endswith("rank 1 was killed")
+
+
+def test_a_pod_that_lost_a_rank_is_told_of_where_no_other_is_seen() -> None:
+    lost = Digest(attempt=1, message="rank 0: lost another rank", rank_lost=True)
+    record = failing(1, nodes=2, message=encode(lost, TERMINATION_LIMIT)).status.history[-1]
+    assert record.message.endswith("rank 0: lost another rank")
+
+
 def test_a_pod_over_its_storage_limit_is_counted_and_explained() -> None:
     cluster = FakeCluster()
     cluster.begin()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
+from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome, RunStatus
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.launcher.outcome import Ending, Verdict, judge
 from drivetrain_trainer.launcher.scratch import Scratch
@@ -33,6 +33,7 @@ class Word:
     at: float = 1000.0
     checkpoint: str | None = "checkpoints/x"
     error: str | None = "as told"
+    error_type: str = "ToldError"
 
 
 def saw(stop: signal.Signals | None = None, **ends: int) -> Ending:
@@ -63,7 +64,7 @@ def leave(folder: Path, ranks: list[Word | bytes | None], started: bool = True) 
                 rank=rank,
                 exit_code=word.code,
                 status=STATUS.get(word.code, RunStatus.FAILED),
-                error_type="ToldError" if failed else None,
+                error_type=word.error_type if failed else None,
                 error=word.error if failed else None,
                 env_steps=640,
                 checkpoint=word.checkpoint,
@@ -109,6 +110,20 @@ def leave(folder: Path, ranks: list[Word | bytes | None], started: bool = True) 
             0,
             "training is complete",
             id="done before something beside it failed",
+        ),
+        pytest.param(
+            [Word(1, at=1.0, error="peer", error_type=RANK_LOST), Word(1, at=2.0, error="cause")],
+            saw(r0=1, r1=1),
+            1,
+            "rank 1: cause",
+            id="a rank that lost another is not the cause",
+        ),
+        pytest.param(
+            [Word(1, at=1.0, error="peer", error_type=RANK_LOST), None],
+            saw(r0=1, r1=-9),
+            1,
+            "rank 1 was killed by SIGKILL",
+            id="nor where that one left no word",
         ),
         pytest.param(
             [Word(3)],
