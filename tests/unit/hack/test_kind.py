@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.kubernetes.programs import Program, find
+from tests.support.kubernetes.programs import Program, ensure
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "hack" / "kind" / "up.sh"
@@ -177,9 +177,7 @@ def test_help_names_every_option_and_variable(desk: Desk) -> None:
 @pytest.mark.usefixtures("desk")
 @pytest.mark.parametrize(("change", "refused"), [("", False), ("    rolle: worker\n", True)])
 def test_kind_reads_the_cluster_configuration(tmp_path: Path, change: str, refused: bool) -> None:
-    program = find(Program.KIND)
-    if program is None:
-        pytest.skip("kind is not here; it reads the configuration before it needs an engine")
+    program = ensure(Program.KIND)[Program.KIND]
     configuration = tmp_path / "cluster.yaml"
     configuration.write_text(CONFIGURATION.read_text() + change)
     done = subprocess.run(
