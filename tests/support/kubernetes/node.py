@@ -40,6 +40,8 @@ PROGRAMS = (
 _PORT = 6443
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _READY_S = 90.0
+RUNTIME_COMES = "server is not initialized yet"
+"""The kubelet's last words where containerd listens, but is not ready for it."""
 
 
 class Node:
@@ -300,7 +302,7 @@ class Node:
 
     def _becomes_ready(self) -> bool:
         for process in self._processes:
-            process.check()
+            process.check_or_restart(RUNTIME_COMES)
         return self._is_ready()
 
     def _is_ready(self) -> bool:

@@ -112,6 +112,19 @@ class Process:
             code = None if self._child is None else self._child.returncode
             raise ProcessDiedError(f"{self.name} ended with {code}:\n{self.tail()}")
 
+    def check_or_restart(self, early: str) -> None:
+        """As `check`, but start it again where its log ends with these words.
+
+        A service manager does so where a program came before the one that it needs.
+
+        Raises:
+            ProcessDiedError: It has ended for another reason.
+        """
+        if not self.running and early in self.tail(1):
+            self.start()
+        else:
+            self.check()
+
     def tail(self, lines: int = 15) -> str:
         """The end of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -16,7 +16,7 @@ from tests.support.kubernetes.control_plane import Component
 from tests.support.kubernetes.image_parts import Image
 from tests.support.kubernetes.image_store import ImageStore
 from tests.support.kubernetes.images import PAUSE
-from tests.support.kubernetes.node import Node
+from tests.support.kubernetes.node import RUNTIME_COMES, Node
 from tests.support.kubernetes.node_files import NodeFiles
 from tests.support.kubernetes.node_slot import kill_group, make_group
 from tests.support.kubernetes.programs import Program, ensure
@@ -91,7 +91,7 @@ class SecondNode:
 
     def _is_ready(self) -> bool:
         for component in self._programs:
-            component.process.check()
+            component.process.check_or_restart(RUNTIME_COMES)
         return node_is(self._first, self.name, "True")
 
 

@@ -77,8 +77,10 @@ def test_memory_that_runs_out_is_named_and_counted(trial: Trial, namespace: Kube
     trial.trains(2)
     ended = trial.endings(1)[0]
     assert ended.reason == "OOMKilled"
-    assert ended.digest is not None
-    assert "out of memory (the kernel killed" in ended.digest.message, ended
+    if ended.digest is None:  # the kernel chose the launcher
+        assert ended.code == KILLED, ended
+    else:
+        assert "out of memory (the kernel killed" in ended.digest.message, ended
     status = trial.resumes("OOMKilled", counted=True, checkpoint=checkpoint, code=ended.code)
     assert "OOMKilled" in status["history"][0]["message"], status
 

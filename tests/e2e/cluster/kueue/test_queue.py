@@ -94,7 +94,7 @@ def test_a_preempted_run_goes_on_in_the_same_job_once_there_is_room(
     assert selector(run.job()) == {FIRST: "yes"}
     run.trains()
     urgent = QueuedRun(namespace, "urgent")
-    urgent.submit(spec(SHORT), URGENT)
+    urgent.submit(spec(ENDLESS), URGENT)
 
     first_active = run.waits()["activeSeconds"]
     first_until = run.changed_at("Running")
@@ -111,8 +111,6 @@ def test_a_preempted_run_goes_on_in_the_same_job_once_there_is_room(
     assert selector(again) == {SECOND: "yes"}
     run.trains(beyond=held)
     assert manager_of_suspend(namespace, again["metadata"]["name"]) == ["kueue"]
-    done = urgent.reaches("Complete")
-    assert (done["attempt"], done["runSummary"]["totalEnvSteps"]) == (1, SHORT)
 
     run.suspend(suspend=True)
     status = run.reaches("Suspended")
@@ -128,6 +126,11 @@ def test_a_preempted_run_goes_on_in_the_same_job_once_there_is_room(
     expected = pytest.approx(first_active + second, abs=2)
     assert status["activeSeconds"] == expected, "waiting is not being active"
     assert writes() == {"create", "delete"}, "Kueue alone suspends and resumes a Job"
+
+    brief = QueuedRun(namespace, "brief")
+    brief.submit(spec(SHORT))
+    done = brief.reaches("Complete")
+    assert (done["attempt"], done["runSummary"]["totalEnvSteps"]) == (1, SHORT)
     files = namespace.read_volume(status["storage"], images.trainer.name, tmp_path)
     assert len(list(files.glob("logs/sac/inverted_pendulum/*/"))) == 1, "one, whatever stopped it"
 
