@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO_SEED ?= 0
+E2E_ARGS ?=
 CONTAINER_TOOL ?= docker
 TAG ?= latest
 VARIANT ?= cuda
@@ -75,7 +76,8 @@ images: ## Build both images (CONTAINER_TOOL=docker|buildah, TAG=..., VARIANT=cu
 
 e2e: $(VENV)/.dev ## A whole node: chart, images, real runs (DRIVETRAIN_E2E_KUBECONFIG=... for another)
 	$(BIN)/python -m tests.support.kubernetes.programs $(if $(DRIVETRAIN_E2E_KUBECONFIG),kubectl helm,node)
-	$(BIN)/python -m pytest -m "e2e and not nightly" --timeout 1800 tests/e2e/cluster
+	$(BIN)/python -m pytest -m "e2e and not nightly" --timeout 1800 $(E2E_ARGS) \
+	  tests/e2e/cluster
 
 clean: ## Remove what builds and tests leave (not the environment, not your runs)
 	rm -rf build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
