@@ -135,6 +135,14 @@ class Runs:
             for item in self.api.objects(version, kind, self.namespace, **mine)
         }
 
+    def alive(self, name: str) -> set[str]:
+        """Jobs of a run, and pods that have not ended; one that has is the kubelet's to remove."""
+        mine = {"labelSelector": f"drivetrain.dev/run={name}"}
+        jobs = self.api.objects("batch/v1", "Job", self.namespace, **mine)
+        pods = self.api.objects("v1", "Pod", self.namespace, **mine)
+        going = [pod for pod in pods if pod["status"]["phase"] not in {"Succeeded", "Failed"}]
+        return {item["metadata"]["name"] for item in [*jobs, *going]}
+
     def gone(self, name: str) -> None:
         """Wait until nothing that was made for a run is left, nor itself."""
         wait_for(lambda: self.run(name) is None, f"deletion of {name}", PATIENCE_S)

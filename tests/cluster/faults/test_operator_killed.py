@@ -35,7 +35,7 @@ def life_of_a_pause(lab: Lab, run: str) -> None:
     lab.change(run, suspend=True)
     status = lab.phase(run, "Suspended")
     assert [r["reason"] for r in status["history"]] == ["SuspendedBySpec"]
-    assert not [name for kind, name in lab.children(run) if kind in {"Job", "Pod"}]
+    assert not lab.alive(run)
     lab.change(run, suspend=False)
     status = lab.phase(run, "Running")
     assert (status["attempt"], status["restarts"], len(status["history"])) == (2, 0, 1)
