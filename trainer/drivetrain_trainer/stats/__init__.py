@@ -1,0 +1,1 @@
+"""The stats tracker: scopes, denominators, reductions, collectives; diagnostics are fed through it."""
