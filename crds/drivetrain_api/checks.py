@@ -8,9 +8,16 @@ from typing import Final
 from drivetrain_api.algorithms import CriticKind
 from drivetrain_api.base import INT64_MAX
 from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.loggers import UnknownLoggerError, logger_entry_point
 from drivetrain_api.mps import parse_memory_limits
 from drivetrain_api.tasks import TaskSpec
-from drivetrain_api.training import AVAILABLE_SIMULATORS, CollectorTensorDevice, TrainingConfig
+from drivetrain_api.training import (
+    AVAILABLE_SIMULATORS,
+    NO_LOGGER,
+    CollectorTensorDevice,
+    TrainingConfig,
+    logger_names,
+)
 from drivetrain_api.trainingrun import MpsMode, TrainingRunSpec
 
 ALTERNATIVES: Final = (("training", ("total_env_steps", "iterations")),)
@@ -24,6 +31,7 @@ def manifest_violations(spec: TrainingRunSpec) -> Iterator[Violation]:
     yield from _length(spec.training)
     yield from _devices(spec)
     yield from _run_directory(spec.training)
+    yield from _loggers(spec.training)
     yield from _storage(spec)
     yield from _mps(spec)
 
@@ -40,6 +48,7 @@ def composed_violations(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Viola
             f"set it, or training.iterations: task {task.name} has no preset length "
             f"for {spec.algo.name}",
         )
+    yield from _absent_loggers(spec.training)
     yield from _overrides(spec, task)
     yield from _step_axis(spec)
     yield from _evaluator(spec)
@@ -101,6 +110,26 @@ def _run_directory(training: TrainingConfig) -> Iterator[Violation]:
             f"{training.log_dir} contradicts training.log_root {training.log_root}: "
             "log_dir is the run directory itself, so set one of the two",
         )
+
+
+def _loggers(training: TrainingConfig) -> Iterator[Violation]:
+    names = logger_names(training.logger)
+    if NO_LOGGER in names:
+        yield Violation(
+            "training.logger",
+            f"{training.logger}: {NO_LOGGER} stands alone; leave it out, or the others",
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        yield Violation("training.logger", f"{training.logger} names {', '.join(twice)} twice")
+
+
+def _absent_loggers(training: TrainingConfig) -> Iterator[Violation]:
+    for name in logger_names(training.logger):
+        try:
+            logger_entry_point(name)
+        except UnknownLoggerError as error:
+            yield Violation("training.logger", str(error))
 
 
 def _storage(spec: TrainingRunSpec) -> Iterator[Violation]:

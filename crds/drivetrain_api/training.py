@@ -7,7 +7,7 @@ on the wire they are camelCase.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -30,11 +30,45 @@ _ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 """ASCII spelt out: ``\\w`` means more in pydantic's regular expressions than in the server's."""
 
 
-class LoggerBackend(StrEnum):
-    """Persistent backends that ship with the trainer."""
+NO_LOGGER: Final = "none"
+"""Keeps no metrics; stands alone."""
+WANDB_LOGGER: Final = "wandb"
+"""The persistent backend that the ``training.wandb_`` keys configure."""
+_LOGGER = "[a-z0-9][a-z0-9_.-]{0,62}"
+_LOGGERS = rf"^{_LOGGER}( *, *{_LOGGER}){{0,7}}$"
 
-    TENSORBOARD = "tensorboard"
-    NONE = "none"
+
+def logger_names(text: str) -> tuple[str, ...]:
+    """The persistent backends that a value of ``training.logger`` names; none for `none`."""
+    names = tuple(name.strip() for name in text.split(","))
+    return () if names == (NO_LOGGER,) else names
+
+
+class WandbMode(StrEnum):
+    """What Weights & Biases does with a run."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DISABLED = "disabled"
+
+
+class SecretKeyRef(ApiModel):
+    """A key of a Secret in the run's namespace."""
+
+    name: Annotated[
+        str,
+        Field(
+            strict=True, min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+        ),
+    ]
+    """Name of the Secret."""
+    key: Annotated[
+        str, Field(strict=True, min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
+    ] = "api-key"
+    """Key in it."""
+
+
+WandbText = Annotated[str, Field(strict=True, min_length=1, max_length=128)]
 
 
 class CollectorTensorDevice(StrEnum):
@@ -92,14 +126,45 @@ class TrainingConfig(ApiModel):
     """Rows of an ingress slot, 1 to algo.numEnvs; algo.numEnvs when unset."""
     sim_threads: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads with which a collector steps physics."""
-    logger: LoggerBackend = LoggerBackend.TENSORBOARD
-    """Persistent metric backend."""
+    logger: Annotated[str, Field(strict=True, max_length=253, pattern=_LOGGERS)] = "tensorboard"
+    """Persistent metric backends, comma separated: tensorboard, wandb, jsonl, or an installed
+    one; none for no backend."""
     log_interval: PositiveInt = 10
     """Learner iterations between two submitted metric reports."""
+    wandb_project: Annotated[
+        str, Field(strict=True, min_length=1, max_length=128, pattern=r"^[^/\\#?%:]+$")
+    ] = "drivetrain"
+    """Project of Weights & Biases that the run belongs to."""
+    wandb_entity: WandbText | None = None
+    """User or team of Weights & Biases; the key's own when unset."""
+    wandb_group: WandbText | None = None
+    """Group of runs, such as the seeds of one experiment."""
+    wandb_name: WandbText | None = None
+    """Name that Weights & Biases shows; the run directory's when unset."""
+    wandb_tags: list[Annotated[str, Field(strict=True, min_length=1, max_length=64)]] = Field(
+        default_factory=list, max_length=64
+    )
+    """Tags of the run in Weights & Biases."""
+    wandb_notes: Annotated[str, Field(strict=True, max_length=4096)] | None = None
+    """Notes shown beside the run in Weights & Biases."""
+    wandb_mode: WandbMode = WandbMode.ONLINE
+    """online, offline (kept in the run directory, sent later) or disabled."""
+    wandb_api_key_secret_ref: SecretKeyRef | None = None
+    """Secret with the key of Weights & Biases, in the run's namespace."""
     log_root: Path | None = None
     """Root of run directories; `logs/<algo_log_name>/<task>` when unset."""
     log_dir: Path | None = None
     """The run directory itself, instead of a dated one below the root."""
+    trace_enabled: Flag = False
+    """Write a Chrome trace of each process, for Perfetto."""
+    trace_output_dir: Path | None = None
+    """Directory of the traces; `traces` in the run directory when unset."""
+    trace_thread_time: Flag = False
+    """Record CPU time of the thread beside the wall time of each span."""
+    trace_cuda_events: Flag = False
+    """Time the device's side of CUDA work with events, on a track of its own."""
+    trace_max_megabytes: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 256
+    """Size at which the trace of a process and attempt ends."""
 
 
 class EvaluatorConfig(ApiModel):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 import structlog
 
 from drivetrain_api.metrics import MetricSchema, Reduction
-from drivetrain_api.training import LoggerBackend
 from drivetrain_trainer.telemetry.backends.registry import make_backends
 from drivetrain_trainer.telemetry.backends.writer import BackendHealth, BackendWriter
 from drivetrain_trainer.telemetry.record import Record
@@ -25,14 +24,13 @@ from drivetrain_trainer.telemetry.validation import ReportValidator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     import torch.distributed as dist
 
     from drivetrain_api.algorithms import AlgoName
-    from drivetrain_trainer.telemetry.backends.base import Backend
-    from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
+    from drivetrain_trainer.telemetry.backends.base import Backend, BackendContext
+    from drivetrain_trainer.telemetry.facts import EvaluationFigures
 
 _ITERATION = "Train/iteration"
 _ROWS = "rows per second"
@@ -105,24 +103,23 @@ class TrainingLogger:
     @classmethod
     def open(
         cls,
-        directory: Path,
-        facts: SystemFacts,
+        context: BackendContext,
         *,
-        algo: AlgoName,
-        backend: LoggerBackend = LoggerBackend.TENSORBOARD,
         rank: int = 0,
         world_size: int = 1,
         group: dist.ProcessGroup | None = None,
         schema: MetricSchema | None = None,
     ) -> Self:
-        """The logger of a run directory, with backend and terminal where this is rank 0."""
-        owner = rank == 0
+        """The logger of a run, with its backends and a terminal where this is rank 0.
+
+        Raises:
+            SpecError: for a backend that cannot be made; nothing has been started then.
+        """
+        owner, facts = rank == 0, context.facts
         return cls(
-            make_backends(backend, directory, start_env_steps=facts.start_env_steps)
-            if owner
-            else (),
+            make_backends(context) if owner else (),
             make_terminal(facts) if owner else None,
-            algo=algo,
+            algo=context.spec.algo.name,
             rank=rank,
             world_size=world_size,
             group=group,

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+Cell = str | int | float
+"""One field of a table."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for a backend that can hold them, such as a load of each expert of each layer."""
+
+    columns: tuple[str, ...]
+    """Names of the columns."""
+    rows: tuple[tuple[Cell, ...], ...]
+    """One cell a column in each."""
+
+    def __post_init__(self) -> None:
+        ragged = next((row for row in self.rows if len(row) != len(self.columns)), None)
+        if ragged is not None:
+            raise ValueError(f"a row of {len(ragged)} cells in a table of {self.columns}")
+
+
 @dataclass(frozen=True)
 class Record:
     """What backend and terminal of rank 0 receive for one report.
 
-    `values` hold what is persisted; `display` holds figures that only the terminal shows.
+    `values` and `tables` are persisted; the other figures only the terminal shows.
     """
 
     env_steps: int
@@ -23,8 +43,10 @@ class Record:
     wall_time: float
     """Seconds since the epoch at submission."""
     values: Mapping[str, float]
-    """Canonical tag -> value reduced over the ranks."""
+    """Tag -> value reduced over the ranks."""
     learner_rows_per_second: float | None = None
     """Replay rows learnt from a second, summed over the ranks."""
     buffer_rows: int | None = None
     """Transitions in the replay ring of rank 0."""
+    tables: Mapping[str, Table] = field(default_factory=lambda: MappingProxyType({}))
+    """Name -> table, of rank 0."""

@@ -19,12 +19,14 @@ from drivetrain_trainer.runtime.collector import CollectorBoot, TaskEnvFactory
 from drivetrain_trainer.runtime.replay import make_replay
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
+from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.facts import SystemFacts
 from drivetrain_trainer.telemetry.logger import TrainingLogger
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from drivetrain_api.artifacts.run_config import RunConfig
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.ranks import Ranks
@@ -142,11 +144,37 @@ def make_evaluator(given: RankInput) -> Evaluator | None:
 
 
 def open_logger(
-    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, env_steps: int
+    given: RankInput,
+    ranks: Ranks,
+    device: torch.device,
+    directory: RunDirectory,
+    *,
+    env_steps: int,
+    run_config: RunConfig | None,
 ) -> TrainingLogger:
-    """The training logger; rank 0's has backend and terminal."""
+    """The training logger; rank 0's has backends and terminal, and needs `run_config`.
+
+    Raises:
+        SpecError: for a backend that cannot be made.
+    """
+    context = BackendContext(
+        directory=directory.path,
+        spec=given.spec,
+        facts=_facts(given, ranks, device, directory, env_steps),
+        start_env_steps=env_steps,
+        attempt=given.attempt.attempt,
+        run_config=run_config.model_dump(mode="json") if run_config is not None else {},
+    )
+    return TrainingLogger.open(
+        context, rank=ranks.rank, world_size=ranks.world_size, group=ranks.group
+    )
+
+
+def _facts(
+    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, env_steps: int
+) -> SystemFacts:
     spec = given.spec
-    facts = SystemFacts(
+    return SystemFacts(
         run_name=directory.path.name,
         algo=spec.algo.name,
         task=spec.task.name,
@@ -159,13 +187,4 @@ def open_logger(
         buffer_capacity=spec.algo.replay_rows,
         target_env_steps=given.target_env_steps,
         start_env_steps=env_steps,
-    )
-    return TrainingLogger.open(
-        directory.path,
-        facts,
-        algo=spec.algo.name,
-        backend=spec.training.logger,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        group=ranks.group,
     )

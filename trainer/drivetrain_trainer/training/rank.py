@@ -11,7 +11,7 @@ import structlog
 import torch
 
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
-from drivetrain_api.artifacts.run_config import ActiveTerm
+from drivetrain_api.artifacts.run_config import ActiveTerm, RunConfig
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.algorithms.precision import resolve_precision
@@ -74,6 +74,7 @@ class Rank:
         self._collector = collector
         self._stop = stop
         self._stack = ExitStack()
+        self._run_config: RunConfig | None = None
 
     def close(self) -> None:
         """Let go of everything, last made first."""
@@ -101,7 +102,7 @@ class Rank:
         restored = self._restore(machinery, ranks)
         self._start_collector(machinery, ranks, restored, devices)
         logger = self._stack.enter_context(
-            open_logger(given, ranks, device, directory, self.cursor.env_steps)
+            open_logger(given, ranks, device, directory, self.cursor.env_steps, self._run_config)
         )
         return self._learn(machinery, ranks, logger, restored)
 
@@ -150,7 +151,7 @@ class Rank:
         )
         if ranks.leads:
             device = torch.device(devices.learner)
-            write_run_config(
+            self._run_config = write_run_config(
                 machinery.directory,
                 given.attempt,
                 given.spec,

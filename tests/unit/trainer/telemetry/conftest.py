@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
+from drivetrain_api.trainingrun import TrainingRunSpec
+from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.facts import SystemFacts
 from drivetrain_trainer.telemetry.record import Record
 
@@ -88,3 +91,30 @@ def make_record(report: dict[str, float]) -> Callable[..., Record]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_context(tmp_path: Path, facts: SystemFacts) -> Callable[..., BackendContext]:
+    def make(**training: object) -> BackendContext:
+        spec = TrainingRunSpec.model_validate(
+            {
+                "algo": {"name": "sac"},
+                "task": {"name": "half_cheetah"},
+                "training": training,
+            }
+        )
+        return BackendContext(
+            directory=tmp_path,
+            spec=spec,
+            facts=facts,
+            start_env_steps=facts.start_env_steps,
+            attempt=1,
+            run_config={"schema_version": 1, "seed": 0},
+        )
+
+    return make
+
+
+@pytest.fixture
+def context(make_context: Callable[..., BackendContext]) -> BackendContext:
+    return make_context()

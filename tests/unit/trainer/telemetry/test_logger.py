@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,13 +10,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.metrics import UnknownMetricError
-from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
+from drivetrain_trainer.telemetry.backends.base import BackendCapabilities, BackendContext
+from drivetrain_trainer.telemetry.facts import EvaluationFigures
 from drivetrain_trainer.telemetry.logger import TrainingLogger
 from drivetrain_trainer.telemetry.record import Record
 
 
 class MemoryBackend:
     name = "memory"
+    capabilities = BackendCapabilities()
+    details: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -148,24 +152,23 @@ def test_rank_zero_alone_owns_backend_and_terminal(backend: MemoryBackend) -> No
 
 
 def test_other_ranks_open_neither_files_nor_a_terminal(
-    tmp_path: Path, facts: SystemFacts, capsys: pytest.CaptureFixture[str]
+    context: BackendContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with TrainingLogger.open(tmp_path / "run", facts, algo=AlgoName.SAC, rank=1) as logger:
+    with TrainingLogger.open(context, rank=1) as logger:
         logger.submit({"Loss/actor": 1.0}, env_steps=1, iteration=1)
-    assert not (tmp_path / "run").exists()
+    assert list(context.directory.iterdir()) == []
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_run_directory_gets_event_files_and_plain_lines(
-    tmp_path: Path,
-    facts: SystemFacts,
+    context: BackendContext,
     report: dict[str, float],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with TrainingLogger.open(tmp_path, facts, algo=AlgoName.SAC) as logger:
+    with TrainingLogger.open(context) as logger:
         logger.submit(report, env_steps=531_200, iteration=8300)
     assert logger.stats.backends[0].written == 1
-    events = EventAccumulator(str(tmp_path)).Reload()
+    events = EventAccumulator(str(context.directory)).Reload()
     assert set(events.Tags()["scalars"]) == {*report, "Train/iteration"}
     shown = capsys.readouterr()
     assert "training sac on half_cheetah" in shown.out

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch.distributed as dist
 
 from drivetrain_api.algorithms import AlgoName
+from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.logger import TrainingLogger
 from drivetrain_trainer.telemetry.record import Record
 from drivetrain_trainer.telemetry.reduction import RankDivergenceError
@@ -17,6 +20,8 @@ from drivetrain_trainer.telemetry.reduction import RankDivergenceError
 
 class Kept:
     name = "kept"
+    capabilities = BackendCapabilities()
+    details: Mapping[str, str] = MappingProxyType({})
     records: list[Record] = []  # noqa: RUF012 - one instance a process
 
     def open(self) -> None:

@@ -10,19 +10,28 @@ import os
 import socket
 import struct
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
+from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.backends.crc32c import masked_crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from drivetrain_trainer.telemetry.backends.base import BackendContext
     from drivetrain_trainer.telemetry.record import Record
 
 FILE_VERSION = "brain.Event:2"
 """First record of every event file."""
+
+
+def make(context: BackendContext) -> TensorBoardBackend:
+    """The backend of a run."""
+    return TensorBoardBackend(context.directory, start_env_steps=context.start_env_steps)
 
 
 class TensorBoardBackend:
@@ -33,6 +42,8 @@ class TensorBoardBackend:
     """
 
     name = "tensorboard"
+    capabilities = BackendCapabilities()
+    details: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, directory: Path, *, start_env_steps: int = 0) -> None:
         self._directory = directory
