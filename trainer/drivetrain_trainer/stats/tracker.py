@@ -1,0 +1,280 @@
+"""One namespace of statistics: recording it never waits for a device or another rank."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from numbers import Real
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from drivetrain_trainer.stats.collective import reduce_and_name
+from drivetrain_trainer.stats.denominators import Denominators
+from drivetrain_trainer.stats.moments import masked_moments
+from drivetrain_trainer.stats.reduce_type import (
+    COUNT_SUFFIX,
+    ReduceType,
+    StatsError,
+    UnknownDenominatorError,
+)
+from drivetrain_trainer.stats.window import Entry, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import torch.distributed as dist
+
+TIMING_SCOPE = "timeperf"
+"""Root of all timings."""
+
+_scopes: ContextVar[tuple[tuple[StatsTracker, str], ...]] = ContextVar("stats_scopes", default=())
+
+
+class StatsTracker:
+    """Records scalars and masked batches under scoped keys, and exports what they come to.
+
+    Any thread and any asyncio task may record and export at any time: a record belongs to
+    exactly one export. A scope is its context's own (a task begun inside goes on in it, a
+    new thread does not).
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        """An empty tracker.
+
+        Args:
+            name: root scope of all its keys; none for the default tracker.
+        """
+        if name is not None:
+            _check_part(name)
+        self.name = name
+        self._root = (name,) if name is not None else ()
+        self._lock = threading.Lock()
+        self._window = Window()
+        self._denominators = Denominators()
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Prefix the keys recorded inside by ``name/``; nests.
+
+        Raises:
+            StatsError: if `name` is empty, or begins or ends with a slash.
+        """
+        _check_part(name)
+        token = _scopes.set((*_scopes.get(), (self, name)))
+        try:
+            yield
+        finally:
+            _scopes.reset(token)
+
+    def scalar(self, /, **values: float | Tensor) -> None:
+        """Record one value a key; an export gives their mean and, as ``key__count``, how many.
+
+        Args:
+            values: numbers, or tensors of one element, which stay on their device.
+
+        Raises:
+            StatsError: for anything else, naming the key.
+            ReduceTypeConflictError: if a key is recorded otherwise since the last export.
+        """
+        checked = {
+            self._key(name): _checked_scalar(self._key(name), v) for name, v in values.items()
+        }
+        with self._lock:
+            for key, entry in self._entries(checked, ReduceType.SCALAR).items():
+                value = checked[key]
+                if isinstance(value, Tensor):
+                    entry.add_compact(value)
+                else:
+                    entry.add_scalar(value)
+
+    def denominator(self, /, **masks: Tensor) -> None:
+        """Declare masks of valid elements for the stats that follow; exported as their counts.
+
+        Args:
+            masks: bool tensors of the shapes of the stats that will name them.
+
+        Raises:
+            StatsError: if one is no bool tensor, naming the key.
+        """
+        kept = {self._key(name): _checked_mask(self._key(name), m) for name, m in masks.items()}
+        counts = {key: masked_moments(mask, mask) for key, mask in kept.items()}
+        with self._lock:
+            for key, entry in self._entries(kept, ReduceType.SUM).items():
+                entry.add_compact(counts[key])
+                self._denominators.declare(key, kept[key])
+
+    def stat(
+        self,
+        /,
+        denominator: str,
+        reduce_type: ReduceType = ReduceType.AVG_MIN_MAX,
+        **values: Tensor,
+    ) -> None:
+        """Record batches of which the elements valid under a mask count.
+
+        Copies of value and mask stay on their device, whole, until the next export: cheap
+        to record, but memory grows with every batch. See `stat_compact`.
+
+        Args:
+            denominator: name of a mask recorded before, in this scope or one around it.
+            reduce_type: what an export makes of them; anything but SCALAR.
+            values: real tensors of the mask's shape, on its device.
+
+        Raises:
+            UnknownDenominatorError: if the mask was not recorded before, naming the keys.
+            StatsError: for a wrong shape, device or type, naming the key.
+            ReduceTypeConflictError: if a key is recorded otherwise since the last export.
+        """
+        matched = self._matched(denominator, reduce_type, values)
+        kept = {key: (value.detach().clone(), mask) for key, (value, mask) in matched.items()}
+        with self._lock:
+            for key, entry in self._entries(kept, reduce_type).items():
+                entry.full.append(kept[key])
+
+    def stat_compact(
+        self,
+        /,
+        denominator: str,
+        reduce_type: ReduceType = ReduceType.AVG_MIN_MAX,
+        **values: Tensor,
+    ) -> None:
+        """As `stat`, but four float64 scalars a metric and batch are all that is kept.
+
+        Masked sum, count, minimum and maximum are computed on the device at once, without
+        waiting for it; the exported figures are the same.
+        """
+        matched = self._matched(denominator, reduce_type, values)
+        figures = {key: masked_moments(value, mask) for key, (value, mask) in matched.items()}
+        with self._lock:
+            for key, entry in self._entries(figures, reduce_type).items():
+                entry.add_compact(figures[key])
+
+    @contextmanager
+    def record_timing(self, name: str) -> Iterator[None]:
+        """Time a block, also one that raises; seconds under ``timeperf/``, whatever the scope.
+
+        A named tracker's stands under ``timeperf/<tracker>/``. Host time by a monotonic
+        clock: what a block has queued on a device but not waited for is not in it.
+        """
+        _check_part(name)
+        key = "/".join((TIMING_SCOPE, *self._root, name))
+        started = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            seconds = (time.perf_counter_ns() - started) * 1e-9
+            with self._lock:
+                self._window.entry(key, ReduceType.SCALAR).add_scalar(seconds)
+
+    def export(self, reduce_group: dist.ProcessGroup | None = None) -> dict[str, float]:
+        """Figures of all records since the last export, which they end.
+
+        Args:
+            reduce_group: all its ranks export together and get the same figures; without
+                one, those of this process alone.
+
+        Returns:
+            Output name -> value, in the order of the names; see `ReduceType`. Means and
+            extremes of no valid element are left out, sums and counts of none are 0.
+
+        Raises:
+            ReduceTypeConflictError: on every rank, if two ranks recorded a key differently;
+                the records of this export are lost.
+        """
+        return reduce_and_name([self.drain()], reduce_group)
+
+    def drain(self) -> Mapping[str, Entry]:
+        """Take the records since the last export out, for an export of several trackers."""
+        with self._lock:
+            window, self._window = self._window, Window()
+            self._denominators.forget_own()
+        return window.entries
+
+    def _key(self, name: str) -> str:
+        _check_part(name)
+        return "/".join((*self._path(), name))
+
+    def _path(self) -> tuple[str, ...]:
+        return (*self._root, *(name for owner, name in _scopes.get() if owner is self))
+
+    def _entries(self, keys: Iterable[str], reduce_type: ReduceType) -> dict[str, Entry]:
+        """All entries of a call before any is added to: a refused call records nothing."""
+        return {key: self._window.entry(key, reduce_type) for key in keys}
+
+    def _matched(
+        self, denominator: str, reduce_type: ReduceType, values: Mapping[str, Tensor]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Full key -> (value, mask), checked without looking at an element."""
+        if ReduceType(reduce_type) is ReduceType.SCALAR:
+            raise StatsError(
+                f"stats {sorted(values)} ask for SCALAR; record numbers with scalar(...)"
+            )
+        mask = self._mask(denominator, values)
+        return {
+            key: (_checked_value(key, value, denominator, mask), mask)
+            for key, value in ((self._key(name), value) for name, value in values.items())
+        }
+
+    def _mask(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
+        path = self._path()
+        tried = ["/".join((*path[:depth], name)) for depth in range(len(path), -1, -1)]
+        with self._lock:
+            for key in tried:
+                mask = self._denominators.find(key)
+                if mask is not None:
+                    return mask
+            known = self._denominators.names()
+        stats = ", ".join(repr(self._key(value)) for value in values)
+        raise UnknownDenominatorError(
+            f"denominator {tried[0]!r} of {stats} is not recorded; call denominator(...) before "
+            f"the stat (recorded: {', '.join(known) or 'none'})"
+        )
+
+
+def _check_part(name: str) -> None:
+    if not name or name.startswith("/") or name.endswith("/"):
+        raise StatsError(f"{name!r} is no name of a scope or stat: no slash at an end, not empty")
+    if name.endswith(COUNT_SUFFIX):
+        raise StatsError(
+            f"{name!r} is no name of a stat: {COUNT_SUFFIX} marks the counts of others"
+        )
+
+
+def _checked_scalar(key: str, value: object) -> float | Tensor:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise StatsError(
+                f"scalar {key!r} is a tensor of shape {tuple(value.shape)}; it takes one element "
+                "(a batch is recorded with denominator(...) and stat(...))"
+            )
+        alone = value.detach().reshape(1)
+        return masked_moments(alone, torch.ones_like(alone, dtype=torch.bool))
+    if not isinstance(value, Real):
+        raise StatsError(f"scalar {key!r} is {value!r} ({type(value).__name__}), not a number")
+    return float(value)
+
+
+def _checked_mask(key: str, mask: object) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+        found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise StatsError(f"denominator {key!r} is {found}; it must be a bool tensor")
+    return mask.detach().clone()
+
+
+def _checked_value(key: str, value: object, denominator: str, mask: Tensor) -> Tensor:
+    if not isinstance(value, Tensor) or value.is_complex():
+        raise StatsError(f"stat {key!r} is {type(value).__name__}; it must be a real tensor")
+    if value.shape != mask.shape:
+        raise StatsError(
+            f"stat {key!r} has shape {tuple(value.shape)}, its denominator {denominator!r} "
+            f"{tuple(mask.shape)}; they must be the same"
+        )
+    if value.device != mask.device:
+        raise StatsError(
+            f"stat {key!r} is on {value.device}, its denominator {denominator!r} on {mask.device}"
+        )
+    return value
