@@ -18,7 +18,7 @@ from tests.support.kubernetes.faults import Fault, Refuse
 from tests.support.kubernetes.proxy import Proxy
 
 from drivetrain_api.base import API_VERSION, KIND
-from drivetrain_operator.cluster.apply import Applied, Applier
+from drivetrain_operator.cluster.apply import Applier
 from drivetrain_operator.cluster.client import Cluster
 from drivetrain_operator.cluster.errors import ApiError, ConflictError, ForbiddenError
 from drivetrain_operator.cluster.events import EventRecorder
@@ -37,7 +37,7 @@ from drivetrain_operator.reconcile.decision import (
     StripFinalizers,
 )
 from drivetrain_operator.reconcile.engine import reconcile
-from drivetrain_operator.reconcile.snapshot import Observed, RunView
+from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RunView
 
 pytestmark = pytest.mark.cluster
 
@@ -87,16 +87,18 @@ class Bench:
     def find(self, api: str, kind: str, name: str) -> Object | None:
         return self.api.find(api, kind, name, self.namespace)
 
-    def apply(self, decision: Decision, view: RunView | None = None) -> Applied:
+    def apply(self, decision: Decision, view: RunView | None = None) -> ForeignObject | None:
         seen = view or self.view()
+        self.written: list[Object] = []
 
-        async def act(cluster: Cluster) -> Applied:
+        async def act(cluster: Cluster) -> ForeignObject | None:
             async with EventRecorder(cluster, "operator-0") as recorder:
-                return await Applier(cluster, self.store, recorder).apply(seen, decision)
+                applier = Applier(cluster, self.store, recorder)
+                return await applier.apply(seen, decision, self.written.append)
 
         return connected(self.kubeconfig, act)
 
-    def act(self, *actions: Action) -> Applied:
+    def act(self, *actions: Action) -> ForeignObject | None:
         return self.apply(Decision(self.view().status, actions))
 
     def decide(self) -> Decision:
@@ -150,8 +152,8 @@ def config_map(name: str, **metadata: object) -> Object:
 
 def test_a_fresh_run_gets_its_whole_first_attempt_once(bench: Bench) -> None:
     uid = bench.run(storage={"size": "1Gi"})["metadata"]["uid"]
-    applied = bench.apply(bench.decide())
-    assert applied.run is not None
+    assert bench.apply(bench.decide()) is None
+    assert [run["status"]["attempt"] for run in bench.written] == [1]
     assert bench.view().status.attempt == 1
     for api, kind, name in CHILDREN:
         (owner,) = bench.get(api, kind, name)["metadata"]["ownerReferences"]
@@ -160,7 +162,7 @@ def test_a_fresh_run_gets_its_whole_first_attempt_once(bench: Bench) -> None:
     before = bench.versions()
     again = bench.decide()
     assert again.fenced
-    assert bench.apply(again).foreign is None
+    assert bench.apply(again) is None
     assert bench.versions() == before
     assert [event["reason"] for event in bench.events()].count("AttemptStarted") == 1
 
@@ -217,9 +219,9 @@ def test_an_attempt_is_made_once_whatever_answer_is_lost(behind: Bench, proxy: P
 def test_a_foreign_object_is_noted_and_named_in_the_status(bench: Bench) -> None:
     bench.run()
     bench.api.create(config_map("walk-a1") | {"data": {"mine": "1"}}, namespace=bench.namespace)
-    applied = bench.apply(bench.decide())
-    assert applied.foreign is not None
-    assert (applied.foreign.kind, applied.foreign.name) == (ChildKind.CONFIG_MAP, "walk-a1")
+    taken = bench.apply(bench.decide())
+    assert taken is not None
+    assert (taken.kind, taken.name) == (ChildKind.CONFIG_MAP, "walk-a1")
     assert bench.find("batch/v1", "Job", "walk-a1") is None
     assert bench.get("v1", "ConfigMap", "walk-a1")["data"] == {"mine": "1"}
 
@@ -231,7 +233,7 @@ def test_a_foreign_object_is_noted_and_named_in_the_status(bench: Bench) -> None
     assert "ConfigMap walk-a1 exists and is not this run's" in scheduled["message"]
 
     bench.api.delete("v1", "ConfigMap", "walk-a1", bench.namespace)
-    assert bench.apply(bench.decide()).foreign is None
+    assert bench.apply(bench.decide()) is None
     assert bench.find("batch/v1", "Job", "walk-a1") is not None
     assert bench.observed().foreign == ()
 

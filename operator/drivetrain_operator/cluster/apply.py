@@ -6,7 +6,6 @@ its name: its owner or its UID decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -90,16 +89,6 @@ class Recorder(Protocol):
         """Write these Events about the run, soon; never fails."""
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What came of a decision."""
-
-    run: Object | None
-    """The run as the server stored it; None where no status had to be written."""
-    foreign: ForeignObject | None = None
-    """The name that was found taken; it and what comes after it was left undone."""
-
-
 class Applier:
     """Applies decisions.
 
@@ -124,26 +113,37 @@ class Applier:
         self._now = now
         self._statuses = StatusWriter(cluster)
 
-    async def apply(self, run: RunView, decision: Decision) -> Applied:
+    async def apply(
+        self, run: RunView, decision: Decision, written: Callable[[Object], None]
+    ) -> ForeignObject | None:
         """Write the status where it differs or fences, then act, then tell.
 
         The Events tell of the status' transitions, which no later pass sees again: once it
         is written they are recorded, whatever becomes of the actions.
+
+        Args:
+            run: The snapshot that was decided on.
+            decision: What is to be done.
+            written: Told of the run as the server stored it, before any action is tried;
+                not called where no status had to be written.
+
+        Returns:
+            The object whose name was found taken; its creation and what comes after it was
+            left undone.
 
         Raises:
             ConflictError: the snapshot was stale, nothing was applied; or, from an action,
                 the server lost a race.
             ApiError: the first failure; what comes after it was left undone.
         """
-        stored = None
         if decision.fenced or decision.status != run.status:
             stored = await self._statuses.write(run.metadata, decision.status)
             self._snapshots.absorb(TRAINING_RUNS, stored)
+            written(stored)
         try:
-            foreign = await self._act(run.metadata, decision.actions)
+            return await self._act(run.metadata, decision.actions)
         finally:
             self._recorder.record(run.metadata, decision.events)
-        return Applied(stored, foreign)
 
     async def _act(self, run: ObjectMeta, actions: Sequence[Action]) -> ForeignObject | None:
         """Act in order until a name is found taken, which is then the result."""

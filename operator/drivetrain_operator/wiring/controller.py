@@ -20,14 +20,11 @@ from drivetrain_operator.wiring.logs import get_logger, run_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    import structlog
-
     from drivetrain_api.status import TrainingRunStatus
-    from drivetrain_operator.cluster.apply import Applied
     from drivetrain_operator.cluster.keys import RunKey
     from drivetrain_operator.reconcile.decision import Action, Decision
     from drivetrain_operator.reconcile.fields import Object
-    from drivetrain_operator.reconcile.snapshot import Observed, RunView
+    from drivetrain_operator.reconcile.snapshot import ForeignObject, Observed, RunView
     from drivetrain_operator.wiring.echoes import Echoes
     from drivetrain_operator.wiring.metrics import Metrics
 
@@ -52,8 +49,13 @@ class Runs(Protocol):
 class Applies(Protocol):
     """Whoever applies decisions."""
 
-    def apply(self, run: RunView, decision: Decision) -> Awaitable[Applied]:
-        """Apply a decision, in its order.
+    def apply(
+        self, run: RunView, decision: Decision, written: Callable[[Object], None]
+    ) -> Awaitable[ForeignObject | None]:
+        """Apply a decision, in its order; tell of the stored status before any action.
+
+        Returns:
+            The object whose name was in the way, if there was one.
 
         Raises:
             ApiError: what failed; the run is to be tried again.
@@ -174,12 +176,13 @@ class Controller:
         decision = self._decide(key, observed)
         decided = time.perf_counter()
         self._ports.metrics.passed(decision.status.phase, "decide", decided - began)
+        if decision.wake_after is not None:
+            # Before anything can fail: a deadline must not wait for a long back-off.
+            self.queue.add(key, decision.wake_after)
         if not self._ports.leading():
             raise NotLeadingError
         await self._apply(key, observed.run, decision)
         self._ports.metrics.passed(decision.status.phase, "apply", time.perf_counter() - decided)
-        if decision.wake_after is not None:
-            self.queue.add(key, decision.wake_after)
 
     def _decide(self, key: RunKey, observed: Observed) -> Decision:
         now = self._ports.now()
@@ -196,11 +199,20 @@ class Controller:
         return held
 
     async def _apply(self, key: RunKey, run: RunView, decision: Decision) -> None:
-        applied = await self._ports.applier.apply(run, decision)
-        if applied.run is not None:
-            self._written(key, run, decision, applied.run)
-        self._look_again(key, made=decision.fenced, taken=applied.foreign is not None)
-        self._tell(run_logger(_log, key.namespace, key.name), decision)
+        log = run_logger(_log, key.namespace, key.name)
+        log = log.bind(attempt=decision.status.attempt, phase=decision.status.phase)
+
+        def written(stored: Object) -> None:
+            self._written(key, run, decision, stored)
+            for event in decision.events:
+                log.info(event.message, reason=event.reason, type=event.type.value)
+
+        taken = await self._ports.applier.apply(run, decision, written)
+        self._look_again(key, made=decision.fenced, taken=taken is not None)
+        if decision.actions:
+            log.info("applied", actions=[_words(action) for action in decision.actions])
+        else:
+            log.debug("reconciled", wake_after=decision.wake_after)
 
     def _look_again(self, key: RunKey, *, made: bool, taken: bool) -> None:
         """What was made, or was in the way, is seen at the next look, not told by a watch.
@@ -224,15 +236,6 @@ class Controller:
             run.status, decision.status
         ):
             self._figures_at[key] = self._ports.now()
-
-    def _tell(self, log: structlog.stdlib.BoundLogger, decision: Decision) -> None:
-        log = log.bind(attempt=decision.status.attempt, phase=decision.status.phase)
-        for event in decision.events:
-            log.info(event.message, reason=event.reason, type=event.type.value)
-        if decision.actions:
-            log.info("applied", actions=[_words(action) for action in decision.actions])
-        else:
-            log.debug("reconciled", wake_after=decision.wake_after)
 
     def _count_restarts(self, key: RunKey, status: TrainingRunStatus) -> None:
         """Count what is seen in the status: a write whose answer was lost counts as well."""

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from tests.e2e.cluster.conftest import CHART, ROOT, Images
 from tests.support.kubernetes.api import Object, wait_for
-from tests.support.kubernetes.inventory import Inventory
+from tests.support.kubernetes.inventory import Inventory, Item
 from tests.support.kubernetes.kubectl import Kubectl
 from tests.support.kubernetes.terminal import Guide, Terminal
 
@@ -152,22 +152,16 @@ class Story:
         kept = [
             *(item for item in now.of_kind("CustomResourceDefinition", "TrainingRun")),
             *(item for item in now.of_kind("APIService") if "drivetrain.dev" in item.name),
-            *self.empty_namespaces(now),
+            *self.namespaces(now),
         ]
         return now.without(kept).names()
 
     def children(self) -> list[str]:
         now = self.after()
-        return now.without(self.empty_namespaces(now)).names()
+        return now.without(self.namespaces(now)).names()
 
-    def empty_namespaces(self, now: Inventory) -> list[Any]:
-        """The two namespaces, with what Kubernetes itself puts into any."""
-        own = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")}
-        return [
-            item
-            for item in now.within(SYSTEM, NAMESPACE)
-            if item.kind == "Namespace" or (item.kind, item.name) in own
-        ]
+    def namespaces(self, now: Inventory) -> list[Item]:
+        return [item for item in now.within(SYSTEM, NAMESPACE) if item.kind == "Namespace"]
 
 
 def gone(look: Callable[[], list[str]], timeout_s: float) -> None:
@@ -208,7 +202,8 @@ def story(kubectl: Kubectl, images: Images, tmp_path: Path) -> Iterator[Story]:
     terminal = Terminal(tmp_path, kubectl)
     story = Story(terminal, kubectl, images)
     yield story
-    story.admin("delete", "namespace", SYSTEM, NAMESPACE, "--ignore-not-found", "--wait=false")
+    # Waited for: the next test installs into the same namespace.
+    story.admin("delete", "namespace", SYSTEM, NAMESPACE, "--ignore-not-found", timeout_s=300.0)
     story.admin("delete", "crd", "trainingruns.drivetrain.dev", "--ignore-not-found")
 
 

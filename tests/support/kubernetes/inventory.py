@@ -14,6 +14,9 @@ _KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
 _PASSED_OVER = ("events", "events.events.k8s.io", "componentstatuses", "endpoints")
 """Gone by themselves after a while, no objects at all, or a shadow of a Service without owner."""
 
+_IN_ANY_NAMESPACE = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")}
+"""Put there by Kubernetes, on a new cluster some time after the namespace."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -23,6 +26,11 @@ class Item:
     namespace: str
     name: str
     uid: str
+
+    @property
+    def own(self) -> bool:
+        """Whether Kubernetes made it for itself."""
+        return self.namespace in _KUBERNETES or (self.kind, self.name) in _IN_ANY_NAMESPACE
 
     def __str__(self) -> str:
         place = f"{self.namespace}/" if self.namespace else ""
@@ -38,12 +46,12 @@ class Inventory:
 
     @classmethod
     def take(cls, kubectl: Kubectl) -> Inventory:
-        """Ask for every resource that can be listed."""
+        """Ask for every resource that can be listed; without what is Kubernetes' own."""
         listed = kubectl("api-resources", "--verbs=list", "--output=name", "--cached=false")
         resources = [name for name in listed.split() if name not in _PASSED_OVER]
         text = kubectl("get", ",".join(resources), "--all-namespaces", "--output=json")
         found = (_read(item) for item in json.loads(text)["items"])
-        return cls({item: owned for item, owned in found if item.namespace not in _KUBERNETES})
+        return cls({item: owned for item, owned in found if not item.own})
 
     def beyond(self, earlier: Inventory) -> Inventory:
         """What is there now and was not then."""

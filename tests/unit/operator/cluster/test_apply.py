@@ -12,7 +12,7 @@ from tests.support.fake_api import FakeApi, Fault, conflict, unavailable
 
 from drivetrain_api.status import TrainingRunStatus
 from drivetrain_api.trainingrun import ObjectMeta
-from drivetrain_operator.cluster.apply import Applied, Applier
+from drivetrain_operator.cluster.apply import Applier
 from drivetrain_operator.cluster.errors import (
     AlreadyExistsError,
     ApiError,
@@ -84,6 +84,8 @@ class Bench:
 
     api: FakeApi = field(default_factory=FakeApi)
     notes: Notes = field(default_factory=Notes)
+    stored: list[Object] = field(default_factory=list)
+    """The run, each time its status was stored."""
 
     def __post_init__(self) -> None:
         self.api.add(
@@ -104,11 +106,11 @@ class Bench:
     def view(self) -> RunView:
         return RunView.from_object(copy.deepcopy(self.api.get("trainingruns", "walk")))
 
-    def apply(self, decision: Decision, view: RunView | None = None) -> Applied:
+    def apply(self, decision: Decision, view: RunView | None = None) -> ForeignObject | None:
         applier = Applier(self.api, self.notes, self.notes, now=lambda: NOW)
-        return asyncio.run(applier.apply(view or self.view(), decision))
+        return asyncio.run(applier.apply(view or self.view(), decision, self.stored.append))
 
-    def act(self, *actions: Action) -> Applied:
+    def act(self, *actions: Action) -> ForeignObject | None:
         return self.apply(Decision(self.view().status, actions))
 
 
@@ -135,17 +137,17 @@ SERVICE = Create(ChildKind.SERVICE, "walk-a1", child("Service"))
 
 
 def test_status_first_then_actions_then_events(bench: Bench) -> None:
-    applied = bench.apply(Decision(STATUS, (SERVICE, CREATE), (BEGAN,)))
+    taken = bench.apply(Decision(STATUS, (SERVICE, CREATE), (BEGAN,)))
     assert bench.api.words == ["PATCH trainingruns/status walk", "POST services", "POST jobs"]
     assert bench.notes.events == [BEGAN]
-    assert applied.foreign is None
-    assert applied.run is not None
-    assert applied.run["status"]["attempt"] == 1
+    assert taken is None
+    assert [run["status"]["attempt"] for run in bench.stored] == [1]
 
 
 def test_a_decision_that_changes_nothing_sends_nothing(bench: Bench) -> None:
-    assert bench.apply(Decision(bench.view().status)) == Applied(None)
+    assert bench.apply(Decision(bench.view().status)) is None
     assert bench.api.calls == []
+    assert bench.stored == []
 
 
 def test_an_unchanged_status_is_written_where_it_fences(bench: Bench) -> None:
@@ -174,6 +176,7 @@ def test_the_first_failure_stops_the_actions_but_not_the_events(bench: Bench) ->
         bench.apply(Decision(STATUS, (SERVICE, CREATE), (BEGAN,)))
     assert bench.api.words[-1] == "POST services"
     assert bench.notes.events == [BEGAN]
+    assert len(bench.stored) == 1
 
 
 def test_a_whole_attempt_is_created_once(bench: Bench) -> None:
@@ -187,7 +190,7 @@ def test_a_whole_attempt_is_created_once(bench: Bench) -> None:
     versions = {key: o["metadata"]["resourceVersion"] for key, o in bench.api.objects.items()}
     again = reconcile(Observed(bench.view()), NOW)
     assert again.fenced
-    assert bench.apply(again).foreign is None
+    assert bench.apply(again) is None
     assert {(plural, name) for plural, _, name in bench.api.objects} == made
     assert versions == {k: o["metadata"]["resourceVersion"] for k, o in bench.api.objects.items()}
 
@@ -217,7 +220,7 @@ def test_answers_to_writes_are_in_the_next_snapshot(bench: Bench) -> None:
 def test_our_own_object_is_a_success(bench: Bench) -> None:
     bench.api.add("jobs", child())
     bench.notes.foreign[ChildKind.JOB, "walk-a1"] = ForeignObject(ChildKind.JOB, "walk-a1", NOW)
-    assert bench.act(CREATE).foreign is None
+    assert bench.act(CREATE) is None
     assert bench.notes.foreign == {}
     assert bench.notes.absorbed[-1][:2] == ("Job", "walk-a1")
 
@@ -236,9 +239,9 @@ def test_anybody_elses_object_is_noted_and_left_alone(bench: Bench, owners: list
     theirs["metadata"]["ownerReferences"] = owners
     bench.api.add("services", theirs)
     before = copy.deepcopy(theirs)
-    applied = bench.act(SERVICE, CREATE)
-    assert applied.foreign == ForeignObject(ChildKind.SERVICE, "walk-a1", NOW)
-    assert bench.notes.foreign == {(ChildKind.SERVICE, "walk-a1"): applied.foreign}
+    taken = bench.act(SERVICE, CREATE)
+    assert taken == ForeignObject(ChildKind.SERVICE, "walk-a1", NOW)
+    assert bench.notes.foreign == {(ChildKind.SERVICE, "walk-a1"): taken}
     assert bench.api.get("services", "walk-a1") == before
     assert bench.api.find("jobs", "walk-a1") is None
 
@@ -247,7 +250,7 @@ def test_a_foreign_name_that_was_freed_is_forgotten(bench: Bench) -> None:
     bench.api.add("services", child("Service", owner="run-0"))
     bench.act(SERVICE)
     del bench.api.objects["services", "lab", "walk-a1"]
-    assert bench.act(SERVICE).foreign is None
+    assert bench.act(SERVICE) is None
     assert bench.notes.foreign == {}
 
 

@@ -13,7 +13,6 @@ import structlog
 from drivetrain_api.digest import Digest
 from drivetrain_api.errors import Violation
 from drivetrain_api.status import Phase, Progress, TrainingRunStatus
-from drivetrain_operator.cluster.apply import Applied
 from drivetrain_operator.cluster.errors import (
     ConflictError,
     ForbiddenError,
@@ -58,6 +57,7 @@ class World:
     runs: dict[RunKey, Observed] = field(default_factory=dict)
     applied: list[tuple[str, Decision]] = field(default_factory=list)
     faults: list[Exception] = field(default_factory=list)
+    broken_actions: list[Exception] = field(default_factory=list)
     refusals: tuple[Violation, ...] = ()
     inspected: list[str] = field(default_factory=list)
     leading: bool = True
@@ -75,14 +75,16 @@ class World:
         self.inspected.append(run.metadata.name)
         return replace(run, refusals=(*run.refusals, *self.refusals))
 
-    async def apply(self, run: RunView, decision: Decision) -> Applied:
+    async def apply(
+        self, run: RunView, decision: Decision, written: Callable[[Any], None]
+    ) -> ForeignObject | None:
         if self.gate is not None:
             await self.gate.wait()
         if self.faults:
             raise self.faults.pop(0)
         self.applied.append((run.metadata.name, decision))
         if not decision.fenced and decision.status == run.status:
-            return Applied(None)
+            return None
         self.version += 1
         metadata = run.metadata.model_copy(update={"resource_version": str(self.version)})
         self.runs[WALK] = replace(
@@ -91,7 +93,10 @@ class World:
         foreign, self.foreign = self.foreign, None
         if decision.fenced and foreign is None:
             self.runs[WALK] = replace(self.runs[WALK], jobs=(JOB,))
-        return Applied({"metadata": {"resourceVersion": str(self.version)}}, foreign)
+        written({"metadata": {"resourceVersion": str(self.version)}})
+        if self.broken_actions:
+            raise self.broken_actions.pop(0)
+        return foreign
 
     def controller(self, interval_s: float = 10.0) -> Controller:
         ports = Ports(
@@ -105,8 +110,17 @@ class World:
         )
         return Controller(ports, interval=timedelta(seconds=interval_s))
 
-    def put(self, status: TrainingRunStatus | None = None, **around: Any) -> None:
-        self.runs[WALK] = Observed(RunView.from_object(run_object(status=status)), **around)
+    def put(
+        self,
+        status: TrainingRunStatus | None = None,
+        *,
+        deadlines: dict[str, int] | None = None,
+        **around: Any,
+    ) -> None:
+        made = run_object(status=status)
+        if deadlines is not None:
+            made["spec"]["deadlines"] = deadlines
+        self.runs[WALK] = Observed(RunView.from_object(made), **around)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -242,6 +256,42 @@ def test_the_servers_refusals_are_the_runs() -> None:
     accepted = decision.status.conditions[0]
     assert "podTemplate.spec" in accepted.message
     assert decision.actions == ()
+
+
+def test_an_action_that_fails_loses_nothing_of_what_was_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The echo is owed, the write counted, the transition told."""
+    world = World(broken_actions=[ConflictError("a race")])
+    world.put()
+    controller = passes(world)
+    assert controller.queue.failures(WALK) == 1
+    assert world.echoes._owed[WALK][0] == "2"
+    assert world.metric("drivetrain_status_writes_total") == 1
+    assert "attempt 1 begins" in capsys.readouterr().out
+
+
+def test_a_deadline_does_not_wait_for_the_back_off() -> None:
+    world = World(faults=[ForbiddenError("no")] * 9)
+    world.put(deadlines={"pendingSeconds": 7})
+    due: list[float] = []
+
+    async def go() -> None:
+        controller = world.controller()
+        for _ in range(8):
+            controller.queue.retry(WALK)
+        controller.queue.add(WALK)
+
+        def failed() -> bool:
+            if controller.queue.failures(WALK) < 9:
+                return False
+            due.append(controller.queue._delayed[WALK].due - asyncio.get_running_loop().time())
+            return True
+
+        await drive(controller, failed)
+
+    asyncio.run(go())
+    assert 0.0 < due[0] <= 7.0
 
 
 def test_what_was_written_must_come_back() -> None:
@@ -407,10 +457,12 @@ def test_what_is_made_and_never_seen_is_not_made_without_a_pause() -> None:
     """As where a webhook takes our labels off the Job."""
 
     class Blind(World):
-        async def apply(self, run: RunView, decision: Decision) -> Applied:
-            applied = await super().apply(run, decision)
+        async def apply(
+            self, run: RunView, decision: Decision, written: Callable[[Any], None]
+        ) -> ForeignObject | None:
+            taken = await super().apply(run, decision, written)
             self.runs[WALK] = replace(self.runs[WALK], jobs=())
-            return applied
+            return taken
 
     world = Blind()
     world.put()
