@@ -4,6 +4,7 @@
 """
 
 from drivetrain_trainer.stats.aggregation import aggregate
+from drivetrain_trainer.stats.device_means import DeviceMeans
 from drivetrain_trainer.stats.reduce_type import (
     COUNT_SUFFIX,
     ReduceType,
@@ -28,6 +29,7 @@ from drivetrain_trainer.stats.workflow_context import Workflow, stat_scope, work
 
 __all__ = [
     "COUNT_SUFFIX",
+    "DeviceMeans",
     "ReduceType",
     "ReduceTypeConflictError",
     "StatsError",

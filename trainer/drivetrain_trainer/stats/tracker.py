@@ -153,6 +153,29 @@ class StatsTracker:
             for key, entry in self._entries(figures, reduce_type).items():
                 entry.add_compact(figures[key])
 
+    def stat_figures(self, /, reduce_type: ReduceType, **figures: Tensor) -> None:
+        """Record batches of which the four figures are known already; see `masked_moments`.
+
+        For accumulators that keep figures of their own on a device, such as `DeviceMeans`.
+
+        Args:
+            reduce_type: what an export makes of them; anything but SCALAR.
+            figures: float64 (4,): sum, count, least, greatest (inf and -inf where unknown,
+                which no mean or sum reads).
+
+        Raises:
+            StatsError: for another shape or type, naming the key.
+            ReduceTypeConflictError: if a key is recorded otherwise since the last export.
+        """
+        if ReduceType(reduce_type) is ReduceType.SCALAR:
+            raise StatsError(f"stats {sorted(figures)} ask for SCALAR; record numbers with scalar")
+        checked = {
+            self._key(name): _checked_figures(self._key(name), f) for name, f in figures.items()
+        }
+        with self._lock:
+            for key, entry in self._entries(checked, reduce_type).items():
+                entry.add_compact(checked[key])
+
     @contextmanager
     def record_timing(self, name: str) -> Iterator[None]:
         """Time a block, also one that raises; seconds under ``timeperf/``, whatever the scope.
@@ -256,6 +279,15 @@ def _checked_scalar(key: str, value: object) -> float | Tensor:
     if not isinstance(value, Real):
         raise StatsError(f"scalar {key!r} is {value!r} ({type(value).__name__}), not a number")
     return float(value)
+
+
+def _checked_figures(key: str, figures: Tensor) -> Tensor:
+    if figures.shape != (4,) or figures.dtype is not torch.float64:
+        raise StatsError(
+            f"figures of stat {key!r} are {figures.dtype} {tuple(figures.shape)}; "
+            "they must be float64 (4,)"
+        )
+    return figures.detach()
 
 
 def _checked_mask(key: str, mask: object) -> Tensor:
