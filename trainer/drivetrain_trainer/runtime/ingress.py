@@ -19,11 +19,14 @@ import torch
 from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
 from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
 from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+from drivetrain_trainer.tracing import NO_FLOW, FlowPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
+
+    from drivetrain_trainer.tracing import TickFlow
 
 _LINE: Final = CACHE_LINE // WORD
 
@@ -141,9 +144,11 @@ class ReplayIngress:
         """The end of the process that has the transitions."""
         return IngressProducer(self, learner)
 
-    def consumer(self, collector: Peer, *, first_tick: int = 0) -> IngressConsumer:
+    def consumer(
+        self, collector: Peer, *, first_tick: int = 0, flow: TickFlow = NO_FLOW
+    ) -> IngressConsumer:
         """The end of the process that trains on them; `first_tick` is the first to come."""
-        return IngressConsumer(self, collector, first_tick)
+        return IngressConsumer(self, collector, first_tick, flow)
 
     def producer_words(self) -> memoryview:
         """Counters that the producer writes."""
@@ -220,6 +225,11 @@ class IngressProducer:
         self._slots = ingress.slots()
         self._free = ingress.depth
 
+    @property
+    def occupancy(self) -> int:
+        """Chunks in the line, as far as the writer has seen slots come free."""
+        return self._ingress.depth - self._free
+
     def write(self, rows: Tensor, tick: int, *, last: bool = True) -> WriteResult:
         """Publish rows in order, waiting for free slots where there are none.
 
@@ -292,7 +302,13 @@ class IngressProducer:
 class IngressConsumer:
     """The reader's end; used by one thread at a time."""
 
-    def __init__(self, ingress: ReplayIngress, collector: Peer, first_tick: int) -> None:
+    def __init__(
+        self,
+        ingress: ReplayIngress,
+        collector: Peer,
+        first_tick: int,
+        flow: TickFlow = NO_FLOW,
+    ) -> None:
         self.completed_tick = first_tick - 1
         """Newest tick whose rows have all been taken out."""
         self._ingress = ingress
@@ -301,6 +317,7 @@ class IngressConsumer:
         self._headers = ingress.headers()
         self._slots = ingress.slots()
         self._credits = 0
+        self._flow = flow
 
     @property
     def slots(self) -> Tensor:
@@ -345,12 +362,22 @@ class IngressConsumer:
         Returns:
             Rows taken.
         """
+        chunk = self.peek()
+        if chunk is None or chunk.tick > through_tick:
+            return 0
+        with self._flow.tracer.span("Ingress Commit"):
+            return self._take(chunk, append, through_tick)
+
+    def _take(self, chunk: Chunk | None, append: Callable[[Tensor], None], through: int) -> int:
         taken = 0
-        while (chunk := self.peek()) is not None and chunk.tick <= through_tick:
+        while chunk is not None and chunk.tick <= through:
             if chunk.rows.shape[0]:
                 append(chunk.rows)
                 taken += chunk.rows.shape[0]
+            if chunk.last:
+                self._flow.mark_all(FlowPoint.COMMIT, chunk.tick)
             self.release(chunk)
+            chunk = self.peek()
         return taken
 
     def drain(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from drivetrain_trainer.tracing.tracer import FlowPhase
+from drivetrain_trainer.tracing.tracer import NULL_TRACER, FlowPhase
 
 if TYPE_CHECKING:
     from drivetrain_trainer.tracing.tracer import Tracer
@@ -38,22 +38,26 @@ class TickFlow:
     """Marks the points of a rank's ticks; arrows of ranks and attempts never meet."""
 
     def __init__(self, tracer: Tracer, *, rank: int = 0, attempt: int = 1, groups: int = 1) -> None:
-        self._tracer = tracer
+        self.tracer = tracer
         self._groups = groups
         process = attempt % (1 << _ATTEMPT_BITS) << _RANK_BITS | rank % (1 << _RANK_BITS)
         self._base = process << (_TICK_BITS + _GROUP_BITS)
 
     def mark(self, point: FlowPoint, tick: int, group: int = 0) -> None:
         """A group's tick passes a point in the span that is open now."""
-        if self._tracer.enabled:
-            self._tracer.flow(TICK_FLOW, self.number(tick, group), _PHASES[point], point)
+        if self.tracer.enabled:
+            self.tracer.flow(TICK_FLOW, self.number(tick, group), _PHASES[point], point)
 
     def mark_all(self, point: FlowPoint, tick: int) -> None:
         """Every group's tick passes a point."""
-        if self._tracer.enabled:
+        if self.tracer.enabled:
             for group in range(self._groups):
                 self.mark(point, tick, group)
 
     def number(self, tick: int, group: int = 0) -> int:
         """Number of a group's tick, below 2**53: exact in any reader of JSON."""
         return self._base | group % (1 << _GROUP_BITS) << _TICK_BITS | tick % (1 << _TICK_BITS)
+
+
+NO_FLOW: Final = TickFlow(NULL_TRACER)
+"""Marks nothing."""
