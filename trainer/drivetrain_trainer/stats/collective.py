@@ -73,6 +73,8 @@ def _merged(drained: Sequence[Mapping[str, Entry]]) -> tuple[dict[str, Entry], s
     owners: dict[str, str] = {}
     for one in drained:
         for key, entry in one.items():
+            if key in entries:
+                return {}, f"two trackers hold {key!r}: a scope of one has the name of the other"
             try:
                 claim_outputs(owners, key, entry.reduce_type)
             except ReduceTypeConflictError as error:
