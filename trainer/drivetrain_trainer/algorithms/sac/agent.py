@@ -20,9 +20,12 @@ from drivetrain_trainer.algorithms.normalization import (
     statistics_size,
 )
 from drivetrain_trainer.algorithms.precision import compute_dtype, resolve_precision
-from drivetrain_trainer.algorithms.sac.metrics import fetch_means
+from drivetrain_trainer.algorithms.sac.flops import sac_flops
 from drivetrain_trainer.algorithms.sac.networks import Policy
 from drivetrain_trainer.algorithms.sac.update import PreparedRows, SacUpdate, UpdateStatus
+from drivetrain_trainer.stats import StatsTracker
+from drivetrain_trainer.stats.throughput import ThroughputMeter
+from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from drivetrain_api.algorithms import SacConfig
     from drivetrain_trainer.runtime.replay_layout import Batch
+    from drivetrain_trainer.tracing import Tracer
 
 __all__ = ["NonFiniteTrainingError", "SacAgent"]
 
@@ -48,10 +52,12 @@ class SacAgent:
         device: Where the agent lives.
         seed: The run's, the same on every rank; ranks get noise of their own from it.
         group: The ranks to learn in step with; None for a single one.
+        tracer: Shows each update and each gradient synchronisation.
 
     Attributes:
         policy: (..., o) raw float32 observations -> (..., a) deterministic actions in
             [-1, 1]; holds its normaliser and follows the learning.
+        throughput: Time, rows and estimated FLOPs of the updates; its export is collective.
     """
 
     def __init__(
@@ -63,8 +69,10 @@ class SacAgent:
         device: torch.device,
         seed: int,
         group: ProcessGroup | None = None,
+        tracer: Tracer = NULL_TRACER,
     ) -> None:
         self._config = config
+        self._tracer = tracer
         self._action_dim = action_dim
         self._device = device
         self._dtype = compute_dtype(resolve_precision(config.precision, device))
@@ -83,15 +91,33 @@ class SacAgent:
                 statistics=statistics_size(observation_dim) if normalizes else 0,
             )
         self._alone = group is None
+        for reducer in (self._update.critic_reducer, self._update.actor_reducer):
+            reducer.timer.tracer = tracer
         self._noise = NoiseStreams(seed, rank=self._update.critic_reducer.rank, device=device)
         self._pending = (
             PendingStatistics(self.policy.normalizer)
             if isinstance(self.policy.normalizer, ObservationNormalizer)
             else None
         )
+        self.throughput = ThroughputMeter(
+            device,
+            estimator=sac_flops(
+                config,
+                observation_dim=observation_dim,
+                action_dim=action_dim,
+                critic_outputs=self._update.critic_outputs,
+            ),
+            group=group,
+        )
+        self._stats = StatsTracker()
         self._updates = 0
         self._iterations_reported = 0
         self._findings: list[str] = []
+
+    @property
+    def device(self) -> torch.device:
+        """Where it takes observations and gives actions."""
+        return self._device
 
     @torch.no_grad()
     def act(self, observation: Tensor, *, tick: int) -> Tensor:
@@ -129,11 +155,13 @@ class SacAgent:
                 skipped; it names what was not finite.
         """
         self._attach(stop_requested=stop_requested)
-        rows = self._prepare(batch, iteration)
-        for index in range(rows.reward.shape[0]):
-            self._updates += 1
-            learn_policy = self._updates % self._config.policy_frequency == 0
-            self._update.step(rows, index, learn_policy=learn_policy)
+        with self.throughput.measure((batch.reward.numel(),)):
+            rows = self._prepare(batch, iteration)
+            for index in range(rows.reward.shape[0]):
+                self._updates += 1
+                learn_policy = self._updates % self._config.policy_frequency == 0
+                with self._tracer.span("Update"):
+                    self._update.step(rows, index, learn_policy=learn_policy)
         self._merge_statistics()
         self._iterations_reported += 1
         status = self._update.publish()
@@ -155,7 +183,9 @@ class SacAgent:
         Tags of what did not happen since then (no update, or none of the actor) are left
         out. Gradient synchronisation is given for an iteration of one rank.
         """
-        means = fetch_means(self._update.meters)
+        for gathered in self._update.means:
+            gathered.hand_over(self._stats)
+        means = self._stats.export()
         if not self._config.alpha_autotune:
             means.pop("Loss/temperature", None)
         if means:

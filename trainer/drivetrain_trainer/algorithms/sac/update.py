@@ -14,9 +14,10 @@ from drivetrain_trainer.algorithms.host_mirror import HostMirror
 from drivetrain_trainer.algorithms.optimizer import VectorAdamW
 from drivetrain_trainer.algorithms.parameters import ParameterVector, parameter_count
 from drivetrain_trainer.algorithms.sac.critics import make_objective
-from drivetrain_trainer.algorithms.sac.metrics import ACTOR_TAGS, CRITIC_TAGS, MeanMeter
+from drivetrain_trainer.algorithms.sac.metrics import ACTOR_TAGS, CRITIC_TAGS
 from drivetrain_trainer.algorithms.sac.networks import Actor, make_critic, squash
 from drivetrain_trainer.algorithms.sac.temperature import Temperature
+from drivetrain_trainer.stats import DeviceMeans
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -90,6 +91,8 @@ class SacUpdate:
     ) -> None:
         self._config = config
         self._objective = make_objective(config, device)
+        self.critic_outputs = self._objective.outputs
+        """Columns of each critic's output."""
         critic = make_critic(
             config, observation_dim, action_dim, outputs=self._objective.outputs
         ).to(device)
@@ -120,7 +123,7 @@ class SacUpdate:
             betas=config.adam_betas,
             weight_decay=config.weight_decay,
         )
-        self.meters = (MeanMeter(CRITIC_TAGS, device), MeanMeter(ACTOR_TAGS, device))
+        self.means = (DeviceMeans(CRITIC_TAGS, device), DeviceMeans(ACTOR_TAGS, device))
         self._world_size = self.critic_reducer.world_size
         self._mean_divisor = torch.full((), float(self._world_size), device=device)
         self._tau = torch.full((), config.tau, device=device)
@@ -173,7 +176,7 @@ class SacUpdate:
         self._critic_optimizer.step(skip=self._critic_skipped.float(), divisor=self._divisor(norm))
         self.critic.refresh()
         low, high = objective.target_values(target).aminmax()
-        self.meters[0].add((loss, norm, high, low), skipped=self._critic_skipped)
+        self.means[0].add((loss, norm, high, low), skipped=self._critic_skipped)
         return norm
 
     def _actor_step(
@@ -207,7 +210,7 @@ class SacUpdate:
                 norm,
                 torch.hypot(norm, critic_norm),
             )
-            self.meters[1].add(figures, skipped=self._actor_skipped)
+            self.means[1].add(figures, skipped=self._actor_skipped)
 
     def _divisor(self, norm: Tensor) -> Tensor | None:
         """What the reduced gradient is divided by: the ranks, and the excess over the bound."""
