@@ -60,7 +60,10 @@ def violations(
 
 def ignored(spec: TrainingRunSpec) -> tuple[str, ...]:
     """Settings that only a cluster heeds, for a note to the user."""
-    return tuple(name for name in _CLUSTER_ALONE if getattr(spec, name) is not None)
+    found = [name for name in _CLUSTER_ALONE if getattr(spec, name) is not None]
+    if spec.training.wandb_api_key_secret_ref is not None:
+        found.append("training.wandb_api_key_secret_ref")
+    return tuple(found)
 
 
 def _suspended(spec: TrainingRunSpec) -> Iterator[Violation]:

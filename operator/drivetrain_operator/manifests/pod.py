@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api import labels
+from drivetrain_api.training import WANDB_LOGGER, WandbMode, logger_names
 from drivetrain_operator.manifests.metadata import child_labels
 from drivetrain_operator.manifests.names import (
     RUN_JSON,
@@ -132,7 +133,23 @@ def _environment(run: TrainingRun, attempt: int, settings: Settings) -> list[Man
     return [
         *({"name": key, "value": value} for key, value in plain.items()),
         {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": INDEX_FIELD}}},
+        *_wandb_key(run),
     ]
+
+
+def _wandb_key(run: TrainingRun) -> list[Manifest]:
+    """The key of Weights & Biases, which the kubelet reads from the run's Secret; we never do.
+
+    Without the Secret the pod starts all the same: training must not wait for its record, and
+    the trainer says what is missing and keeps the record to be sent later.
+    """
+    training = run.spec.training
+    reference = training.wandb_api_key_secret_ref
+    used = WANDB_LOGGER in logger_names(training.logger)
+    if reference is None or not used or training.wandb_mode is not WandbMode.ONLINE:
+        return []
+    selector = {"name": reference.name, "key": reference.key, "optional": True}
+    return [{"name": labels.ENV_WANDB_API_KEY, "valueFrom": {"secretKeyRef": selector}}]
 
 
 def _volumes(run: TrainingRun, attempt: int, settings: Settings) -> list[Manifest]:

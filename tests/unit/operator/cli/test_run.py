@@ -294,9 +294,12 @@ def test_a_manifest_may_come_by_standard_input(call: Call, manifest: Callable[..
 
 
 def test_what_one_machine_does_not_heed_is_said(start: Start) -> None:
-    code, _, err = start("exit=0", *QUICK, "image=trainer:1", "queue_name=gpu").ended()
+    secret = "training.wandb_api_key_secret_ref.name=wandb"
+    code, _, err = start("exit=0", *QUICK, "image=trainer:1", "queue_name=gpu", secret).ended()
     assert code == 0
-    assert "on one machine without effect: image, queue_name" in err
+    assert (
+        "on one machine without effect: image, queue_name, training.wandb_api_key_secret_ref" in err
+    )
 
 
 def test_a_task_in_the_current_directory_is_found(start: Start, folder: Path) -> None:

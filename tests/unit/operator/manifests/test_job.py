@@ -264,3 +264,44 @@ def test_the_pod_template_of_the_run_is_laid_over(make_run: MakeRun) -> None:
     values = {v["name"]: v.get("value") for v in container["env"]}
     assert (values["HOME"], values["NEW"]) == ("/scratch", "1")
     assert values["PET_NNODES"] == "1"
+
+
+WANDB_KEY = {
+    "name": "WANDB_API_KEY",
+    "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "api-key", "optional": True}},
+}
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({"logger": "wandb"}, [WANDB_KEY]),
+        ({"logger": "tensorboard, wandb"}, [WANDB_KEY]),
+        ({"logger": "tensorboard"}, []),
+        ({"logger": "none"}, []),
+        ({"logger": "wandb", "wandbMode": "offline"}, []),
+        ({"logger": "wandb", "wandbMode": "disabled"}, []),
+    ],
+)
+def test_the_trainer_alone_is_given_the_key_of_weights_and_biases_where_it_needs_it(
+    make_run: MakeRun, training: dict[str, Any], expected: list[dict[str, Any]]
+) -> None:
+    run = make_run(training=training | {"wandbApiKeySecretRef": {"name": "wandb"}})
+    found = [entry for entry in trainer(run)["env"] if entry["name"] == "WANDB_API_KEY"]
+    assert found == expected
+
+
+def test_the_key_comes_from_the_key_of_the_secret_that_the_run_names(make_run: MakeRun) -> None:
+    reference = {"name": "lab-secrets", "key": "wb"}
+    run = make_run(training={"logger": "wandb", "wandbApiKeySecretRef": reference})
+    source = trainer(run)["env"][-1]["valueFrom"]["secretKeyRef"]
+    assert source == reference | {"optional": True}
+
+
+def test_a_pod_template_may_bring_the_key_instead(make_run: MakeRun) -> None:
+    own = {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "own", "key": "k"}}}
+    run = make_run(
+        training={"logger": "wandb"},
+        podTemplate={"spec": {"containers": [{"name": "trainer", "env": [own]}]}},
+    )
+    assert trainer(run)["env"][-1] == own
