@@ -192,15 +192,24 @@ class RunFolder:
         """The metric schema with the families that the run declared."""
         return MetricSchema()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """Bytes of the files that hold the metrics."""
+        return sum(path.stat().st_size for path in self._metric_files)
+
+    @property
+    def _metric_files(self) -> tuple[Path, ...]:
+        """Event files, or else ``metrics.jsonl``."""
+        return self.event_files or (() if self.jsonl is None else (self.jsonl,))
+
     def recording(self, progress: Callable[[int], None] | None = None) -> Recording:
         """All reports of the run: of its event files, or else of ``metrics.jsonl``.
 
         Args:
             progress: Told of bytes done; each byte counts twice.
         """
-        files = [SourceFile(path, _event_file) for path in self.event_files]
-        if not files and self.jsonl is not None:
-            files = [SourceFile(self.jsonl, _jsonl_file)]
+        read = _event_file if self.event_files else _jsonl_file
+        files = [SourceFile(path, read) for path in self._metric_files]
         return Recording(files, progress=progress)
 
     def metrics(self, tags: Iterable[str] | None = None) -> Metrics:
