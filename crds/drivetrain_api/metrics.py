@@ -63,6 +63,14 @@ class Owner(StrEnum):
     """The stats tracker."""
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """A value with its unit, which must be the schema's; a plain number claims that it is."""
+
+    value: float
+    unit: Unit
+
+
 EVERY_ALGORITHM: Final = frozenset(AlgoName)
 _OFF_POLICY: Final = frozenset({AlgoName.SAC, AlgoName.FLASHSAC})
 _APPO: Final = frozenset({AlgoName.APPO})
@@ -94,6 +102,8 @@ class Family:
     reduction: Reduction = Reduction.MEAN
     reserved: frozenset[str] = frozenset()
     """Names that no member may take, because retired tags used them."""
+    counted: bool = False
+    """Whether values count events: a report holds their sum over its ticks, not their mean."""
 
 
 class UnknownMetricError(LookupError):
@@ -276,7 +286,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.tag: metric for 
 
 FAMILIES: Final[tuple[Family, ...]] = (
     Family("reward/", Unit.NONE, Owner.ENVIRONMENT, reserved=frozenset({"mean", "mean_ep100"})),
-    Family("Episode_Termination/", Unit.EPISODES, Owner.ENVIRONMENT),
+    Family("Episode_Termination/", Unit.EPISODES, Owner.ENVIRONMENT, counted=True),
     Family("timeperf/", Unit.SECONDS, Owner.TRACKER),
     Family("train_perf/", Unit.NONE, Owner.TRACKER),
     Family("moe_balance/", Unit.NONE, Owner.TRACKER),
@@ -306,6 +316,23 @@ class MetricSchema:
             declared = (*declared, family)
         return replace(self, families=declared)
 
+    def family(self, tag: str) -> Family:
+        """The family that a tag is a member of.
+
+        Raises:
+            UnknownMetricError: it is of none, or names no member that the family may have.
+        """
+        for family in self.families:
+            if tag.startswith(family.prefix):
+                _member(family, tag)
+                return family
+        prefixes = ", ".join(family.prefix for family in self.families)
+        near = difflib.get_close_matches(
+            f"{tag.partition('/')[0]}/", [family.prefix for family in self.families], n=1
+        )
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise UnknownMetricError(f"{tag!r} is of no family; {meant}families: {prefixes}")
+
     def lookup(self, tag: str) -> Metric:
         """The row of a canonical tag, or one made for a member of a family.
 
@@ -318,9 +345,13 @@ class MetricSchema:
         for family in self.families:
             if tag.startswith(family.prefix):
                 return _member(family, tag)
-        near = difflib.get_close_matches(tag, METRICS, n=3, cutoff=0.6)
-        prefixes = ", ".join(family.prefix for family in self.families)
-        meant = f"did you mean {', '.join(near)}?" if near else f"families: {prefixes}"
+        prefixes = [family.prefix for family in self.families]
+        root = f"{tag.partition('/')[0]}/"
+        near = [
+            *difflib.get_close_matches(root, prefixes, n=1, cutoff=0.75),
+            *difflib.get_close_matches(tag, METRICS, n=3, cutoff=0.6),
+        ]
+        meant = f"did you mean {', '.join(near)}?" if near else f"families: {', '.join(prefixes)}"
         raise UnknownMetricError(f"unknown metric {tag!r}: {meant}")
 
 
