@@ -18,10 +18,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from drivetrain_trainer.tracing import NULL_TRACER
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.distributed import ProcessGroup
+
+    from drivetrain_trainer.tracing import Tracer
 
 _PIECES = 2
 """Float32 pieces of a float64: 48 bits of mantissa."""
@@ -140,6 +144,8 @@ class SyncTimer:
     """Time spent in all-reduces: wall on a CPU, the stream's own on CUDA (read when taken)."""
 
     def __init__(self, device: torch.device) -> None:
+        self.tracer: Tracer = NULL_TRACER
+        """Shows each all-reduce: of the calling thread, which on CUDA only submits it."""
         self._cuda = device.type == "cuda"
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._seconds = 0.0
@@ -148,6 +154,10 @@ class SyncTimer:
     def measure(self, reduction: Callable[[], object]) -> None:
         """Run `reduction` and count it."""
         self._calls += 1
+        with self.tracer.span("Gradient Sync"):
+            self._measure(reduction)
+
+    def _measure(self, reduction: Callable[[], object]) -> None:
         if self._cuda:
             begin, end = (
                 torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # no stub

@@ -22,6 +22,7 @@ from drivetrain_trainer.runtime.doorbell import Interrupt
 from drivetrain_trainer.runtime.faults import StaleTickError, StopRequestedError
 from drivetrain_trainer.runtime.ingress import DRAIN_TIMEOUT_S
 from drivetrain_trainer.runtime.replay import RingPosition
+from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 
     from drivetrain_trainer.runtime.ingress import IngressConsumer
     from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
+    from drivetrain_trainer.tracing import Tracer
 
 THREAD_NAME: Final = "replay_device_sync"
+_THREAD_ORDER: Final = 1
+_TRACK: Final = "GPU replay stream"
 _NOTHING: Final = -1
 """Through no tick."""
 
@@ -142,6 +146,10 @@ class _Draw:
 class _Gathered:
     rows: Tensor
     """(U * B, W)."""
+    index: Tensor
+    """(U * B,) their places in the ring."""
+    following: int
+    """The place of the next row when they were drawn."""
     ready: Event
 
 
@@ -165,6 +173,7 @@ class DeviceReplay:
         *,
         device: torch.device,
         stream: SideStream,
+        tracer: Tracer = NULL_TRACER,
     ) -> None:
         self.layout = layout
         self.capacity = rows
@@ -173,6 +182,7 @@ class DeviceReplay:
         self._position = RingPosition(rows)
         self._device = device
         self._stream = stream
+        self._tracer = tracer
         self._rows = torch.empty(rows, layout.width, device=device)
         self._seed = seed
         self._generator = torch.Generator(device)
@@ -180,6 +190,7 @@ class DeviceReplay:
         self._cold = 0
         self._ordered_tick = _NOTHING
         self._announced: tuple[_Draw, Future[_Gathered | None]] | None = None
+        self._sampled: _Gathered | None = None
         self._source: IngressConsumer | None = None
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._closing = Interrupt()
@@ -187,9 +198,18 @@ class DeviceReplay:
         self._thread.start()
 
     @classmethod
-    def on_cuda(cls, layout: RowLayout, rows: int, device: torch.device, seed: int) -> DeviceReplay:
+    def on_cuda(
+        cls,
+        layout: RowLayout,
+        rows: int,
+        device: torch.device,
+        seed: int,
+        *,
+        tracer: Tracer = NULL_TRACER,
+    ) -> DeviceReplay:
         """A ring on a CUDA device."""
-        return cls(layout, rows, seed, device=device, stream=CudaSideStream(device))
+        stream = CudaSideStream(device)
+        return cls(layout, rows, seed, device=device, stream=stream, tracer=tracer)
 
     @property
     def size(self) -> int:
@@ -242,7 +262,16 @@ class DeviceReplay:
         if gathered is None:
             raise ValueError("replay ring is empty")
         self._stream.hand_over(gathered.rows, gathered.ready)
+        self._sampled = gathered
         return self.layout.view(gathered.rows.view(updates, batch_size, self.layout.width))
+
+    def sampled_ages(self) -> Tensor | None:
+        """See `ReplayRing.sampled_ages`."""
+        sampled = self._sampled
+        if sampled is None:
+            return None
+        self._stream.hand_over(sampled.index, sampled.ready)
+        return self._position.ages(sampled.index, sampled.following)
 
     def state_dict(self) -> dict[str, Any]:
         """See `ReplayRing.state_dict`; a copy on the CPU."""
@@ -289,6 +318,7 @@ class DeviceReplay:
             ) from None
 
     def _work(self) -> None:
+        self._tracer.thread(THREAD_NAME, _THREAD_ORDER)
         while (order := self._orders.get()) is not None:
             try:
                 self._take(order.through_tick)
@@ -297,18 +327,27 @@ class DeviceReplay:
                 order.done.set_exception(error)
 
     def _take(self, through_tick: int) -> None:
-        if self._source is not None:
+        if self._source is None:
+            return
+        with self._tracer.span("Replay Rows"):
             self._source.drain(self._copy, through_tick, interrupt=self._closing)
 
     def _copy(self, rows: Tensor) -> None:
+        tracer = self._tracer
+        cpu = tracer.cpu_ns()
         started = time.perf_counter_ns()
         with self._stream.use():
+            begin = tracer.gpu_mark()
             for start, part in self._position.spans(rows.shape[0]):
                 piece = rows[part]
                 self._rows[start : start + piece.shape[0]].copy_(piece, non_blocking=True)
+            tracer.gpu_complete("Replay H2D", _TRACK, begin)
             copied = self._stream.record()
-        self.h2d_submit_ms = (time.perf_counter_ns() - started) * 1e-6
-        copied.synchronize()
+        submitted = time.perf_counter_ns()
+        self.h2d_submit_ms = (submitted - started) * 1e-6
+        tracer.complete("Replay H2D Submit", started, submitted, cpu)
+        with tracer.span("Replay H2D Wait"):
+            copied.synchronize()
         self._position.advance(rows.shape[0])
 
     def _gather(self, order: _Order) -> _Gathered | None:
@@ -316,7 +355,7 @@ class DeviceReplay:
         if draw is None or self.size == 0:
             return None
         count = draw.updates * draw.batch_size
-        with self._stream.use():
+        with self._tracer.span("Replay Gather Submit"), self._stream.use():
             if not self._slots or self._slots[0].shape[0] != count:
                 self._slots = [
                     torch.empty(count, self.layout.width, device=self._device) for _ in range(2)
@@ -324,11 +363,13 @@ class DeviceReplay:
             slot = self._slots[self._cold]
             if order.reusable is not None:
                 self._stream.wait(order.reusable)
+            begin = self._tracer.gpu_mark()
             self._generator.manual_seed(self._seed + draw.iteration)
             index = torch.randint(
                 0, self.size, (count,), generator=self._generator, device=self._device
             )
             torch.index_select(self._rows, 0, index, out=slot)
+            self._tracer.gpu_complete("Replay Gather", _TRACK, begin)
             ready = self._stream.record()
         self._cold = 1 - self._cold
-        return _Gathered(slot, ready)
+        return _Gathered(slot, index, self._position.next, ready)

@@ -311,6 +311,7 @@ class LearnerPort:
         self._header = ring.header()
         self._slots = [ring.slot(group) for group in range(ring.groups)]
         self._epochs = [NO_EPOCH] * ring.groups
+        self._placed = [False] * ring.groups
         self._credits = 0
 
     def await_request(
@@ -355,6 +356,11 @@ class LearnerPort:
             )
         return Request(slot.observation, slot.done)
 
+    def place(self, action: Tensor, *, group: int = 0) -> None:
+        """Copy a group's actions (n, a), from any device, to where `respond` publishes them."""
+        self._slots[group].action.copy_(action)
+        self._placed[group] = True
+
     def respond(
         self,
         tick: int,
@@ -370,15 +376,17 @@ class LearnerPort:
             tick: of the request.
             epoch: number of the policy that chose the actions: never falling, and the same
                 for all groups of a tick.
-            action: (n, a), on any device; copied here. None with `Command.STOP` alone.
+            action: (n, a), on any device; copied here. None with `Command.STOP`, or where
+                `place` has copied it.
             command: what to do with them.
             group: of the request.
         """
         slot = self._slots[group]
         if action is not None:
             slot.action.copy_(action)
-        elif command is not Command.STOP:
+        elif command is not Command.STOP and not self._placed[group]:
             raise ValueError(f"tick {tick}: {command.name} needs actions")
+        self._placed[group] = False
         slot.response[_TICK] = tick
         slot.response[_EPOCH] = epoch
         slot.response[_EXTRA] = int(command)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from drivetrain_trainer.runtime.ingress import DRAIN_TIMEOUT_S
+from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.doorbell import Interrupt, Meanwhile
     from drivetrain_trainer.runtime.ingress import IngressConsumer
     from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
+    from drivetrain_trainer.tracing import Tracer
 
 
 class ReplayStateError(ValueError):
@@ -92,6 +94,14 @@ class ReplayRing(Protocol):
         """
         ...
 
+    def sampled_ages(self) -> Tensor | None:
+        """Rows written after each row of the last sample (U * B,) int64: 0 is the newest.
+
+        Of what the ring held when it was drawn; on the ring's device, without waiting for it.
+        None before the first sample.
+        """
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Rows and position, on the CPU, for a checkpoint."""
         ...
@@ -109,8 +119,17 @@ class ReplayRing(Protocol):
         ...
 
 
-def make_replay(layout: RowLayout, rows: int, device: torch.device, seed: int) -> ReplayRing:
+def make_replay(
+    layout: RowLayout,
+    rows: int,
+    device: torch.device,
+    seed: int,
+    *,
+    tracer: Tracer = NULL_TRACER,
+) -> ReplayRing:
     """A replay ring of `rows` rows on `device`; `seed` seeds its draws.
+
+    A ring that has a thread of its own shows in `tracer` what it does.
 
     Raises:
         ValueError: a device that has no ring.
@@ -121,7 +140,7 @@ def make_replay(layout: RowLayout, rows: int, device: torch.device, seed: int) -
         # Imported here: a CPU run has no use for the thread and streams of the other one.
         from drivetrain_trainer.runtime.device_replay import DeviceReplay  # noqa: PLC0415
 
-        return DeviceReplay.on_cuda(layout, rows, device, seed)
+        return DeviceReplay.on_cuda(layout, rows, device, seed, tracer=tracer)
     raise ValueError(f"no replay ring for device {device}: cpu or cuda")
 
 
@@ -147,6 +166,10 @@ class RingPosition:
         if skipped + first < count:
             spans.append((0, slice(skipped + first, count)))
         return spans
+
+    def ages(self, index: Tensor, following: int) -> Tensor:
+        """Rows written after those at `index` (n,) int64, when `following` was the next place."""
+        return (following - 1 - index) % self.capacity
 
     def advance(self, count: int) -> None:
         """`count` rows have been placed."""
@@ -178,6 +201,7 @@ class CpuReplay:
         self._generator = torch.Generator()
         self._slot = torch.empty(0, layout.width)
         self._index = torch.empty(0, dtype=torch.int64)
+        self._drawn_at: int | None = None
         self._source: IngressConsumer | None = None
 
     @property
@@ -220,8 +244,15 @@ class CpuReplay:
             self._slot = torch.empty(count, self.layout.width)
         self._generator.manual_seed(self._seed + iteration)
         torch.randint(0, self.size, (count,), generator=self._generator, out=self._index)
+        self._drawn_at = self._position.next
         torch.index_select(self._rows, 0, self._index, out=self._slot)
         return self.layout.view(self._slot.view(updates, batch_size, self.layout.width))
+
+    def sampled_ages(self) -> Tensor | None:
+        """See `ReplayRing.sampled_ages`."""
+        if self._drawn_at is None:
+            return None
+        return self._position.ages(self._index, self._drawn_at)
 
     def state_dict(self) -> dict[str, Any]:
         """See `ReplayRing.state_dict`; the rows are shared, to be stored before the next append.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drivetrain_trainer.tracing import NULL_TRACER
 from drivetrain_trainer.training.stop import StopReason
 
 if TYPE_CHECKING:
+    from drivetrain_trainer.tracing import Tracer
     from drivetrain_trainer.training.checkpointing import Checkpointer
-    from drivetrain_trainer.training.evaluation import EvaluationSchedule
+    from drivetrain_trainer.training.evaluation import EvaluationOutcome, EvaluationSchedule
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.reports import Reports
     from drivetrain_trainer.training.schedule import Cursor
@@ -23,6 +25,7 @@ class TrainingBoundary:
     evaluation: EvaluationSchedule
     checkpoints: Checkpointer
     reports: Reports
+    tracer: Tracer = NULL_TRACER
 
     def snapshot_due(self, env_steps: int) -> bool:
         """The environments' generator state is wanted wherever a checkpoint may be written."""
@@ -34,15 +37,26 @@ class TrainingBoundary:
 
     def visit(self, cursor: Cursor) -> StopReason:
         """Evaluate and checkpoint where due; the reason to stop here, the same on every rank."""
-        outcome = self.evaluation.visit(cursor)
+        outcome = self._evaluate(cursor)
         if outcome is not None and outcome.best:
-            self.checkpoints.save(cursor, evaluated_return=outcome.mean)
+            self._save(cursor, evaluated_return=outcome.mean)
         elif self.checkpoints.due(cursor.env_steps):
-            self.checkpoints.save(cursor)
+            self._save(cursor)
         if outcome is not None and outcome.target_reached:
             return StopReason.TARGET
         return StopReason.DONE if cursor.env_steps >= self.target_env_steps else StopReason.NONE
 
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit metrics every log interval, and keep the progress file fresh."""
-        self.reports.iteration_done(cursor, timeline)
+        with self.tracer.span("Report"):
+            self.reports.iteration_done(cursor, timeline)
+
+    def _evaluate(self, cursor: Cursor) -> EvaluationOutcome | None:
+        if not self.evaluation.due(cursor.env_steps):
+            return None
+        with self.tracer.span("Evaluation"):
+            return self.evaluation.visit(cursor)
+
+    def _save(self, cursor: Cursor, *, evaluated_return: float | None = None) -> None:
+        with self.tracer.span("Checkpoint"):
+            self.checkpoints.save(cursor, evaluated_return=evaluated_return)

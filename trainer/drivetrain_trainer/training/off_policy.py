@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import torch
 
 from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.tracing import NO_FLOW, FlowPoint
 from drivetrain_trainer.training.phases import Phase
 from drivetrain_trainer.training.stop import StopReason
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.collector import CollectorProcess
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.settings import RuntimeSettings
+    from drivetrain_trainer.tracing import TickFlow
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.schedule import Cursor
     from drivetrain_trainer.training.stop import StopSignal
@@ -95,6 +97,7 @@ class OffPolicyLearner:
         stop: StopSignal,
         cursor: Cursor,
         timeline: PhaseTimeline,
+        flow: TickFlow = NO_FLOW,
     ) -> None:
         self._settings = settings
         self._agent = agent
@@ -106,6 +109,7 @@ class OffPolicyLearner:
         self._tick = 0
         self._ready_tick = 0 if replay.size else settings.ticks_before_learning
         self._timeline = timeline
+        self._flow = flow
 
     def run(self) -> StopReason:
         """Train until the boundary, or a signal at any rank, ends it; at a boundary."""
@@ -146,6 +150,7 @@ class OffPolicyLearner:
             ]
         with self._timeline.measure(Phase.REPLAY_BATCH_WAIT):
             self._replay.commit(self._tick - 1)
+        self._timeline.tracer.counter("replay rows", self._replay.size)
         if len(requests) == 1:
             return requests[0].observation
         return torch.cat([request.observation for request in requests])
@@ -153,16 +158,29 @@ class OffPolicyLearner:
     def _serve(self, observation: torch.Tensor, *, snapshot: bool) -> None:
         """Answer a tick's requests with actions of one complete policy version."""
         with self._timeline.measure(Phase.INFERENCE):
-            self._agent.observe(observation)
-            with self._timeline.measure(Phase.INFERENCE_FORWARD):
-                action = self._act(observation)
+            self._flow.mark_all(FlowPoint.INFERENCE, self._tick)
+            self._infer(observation)
         command = Command.SNAPSHOT if snapshot else Command.STEP
         with self._timeline.measure(Phase.COLLECTOR_RELEASE):
-            for group, part in enumerate(action.tensor_split(self._port.groups)):
-                self._port.respond(self._tick, self._cursor.iteration, part, command, group=group)
+            self._flow.mark_all(FlowPoint.RESPONSE, self._tick)
+            for group in range(self._port.groups):
+                self._port.respond(self._tick, self._cursor.iteration, None, command, group=group)
         self._tick += 1
         self._cursor.tick += 1
         self._cursor.env_steps += self._settings.env_steps_per_tick
+
+    def _infer(self, observation: torch.Tensor) -> None:
+        """Bring a tick's observations to the agent and its actions back into the slots."""
+        with self._timeline.measure(Phase.INFERENCE_H2D):
+            observation = observation.to(self._agent.device)
+        self._agent.observe(observation)
+        with self._timeline.measure(Phase.INFERENCE_FORWARD):
+            action = self._act(observation)
+            if action.is_cuda:  # the copy would wait for it all the same, and be blamed
+                torch.cuda.current_stream(action.device).synchronize()
+        with self._timeline.measure(Phase.INFERENCE_D2H):
+            for group, part in enumerate(action.tensor_split(self._port.groups)):
+                self._port.place(part, group=group)
 
     def _act(self, observation: torch.Tensor) -> torch.Tensor:
         if self._cursor.tick < self._settings.learning_starts:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
+from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, LEARNING_TIME
+from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from drivetrain_trainer.tracing import Tracer
+    from drivetrain_trainer.tracing.tracer import GpuMark
+
+_GPU_TRACK: Final = "GPU main stream"
 
 
 class Phase(StrEnum):
@@ -22,30 +31,44 @@ class Phase(StrEnum):
     REPLAY_BATCH_WAIT = "Perf/learner_replay_batch_wait_ms"
     REPLAY_SAMPLE = "Perf/learner_replay_sample_ms"
     LEARNING = LEARNING_TIME
+    INFERENCE_H2D = "Perf/learner_inference_h2d_ms"
     INFERENCE_FORWARD = "Perf/learner_inference_forward_ms"
+    INFERENCE_D2H = "Perf/learner_inference_d2h_ms"
+
+
+_ON_DEVICE: Final = frozenset(
+    {
+        Phase.REPLAY_SAMPLE,
+        Phase.LEARNING,
+        Phase.INFERENCE_H2D,
+        Phase.INFERENCE_FORWARD,
+        Phase.INFERENCE_D2H,
+    }
+)
+"""Phases that give the device work."""
 
 
 class PhaseTimeline:
-    """Sums phases over the iterations since the last report; monotonic clock."""
+    """Sums phases over the iterations since the last report; monotonic clock.
 
-    def __init__(self) -> None:
-        self._sums = dict.fromkeys(Phase, 0)
+    Every phase, and every iteration, is a span of `tracer` as well.
+    """
+
+    def __init__(self, tracer: Tracer = NULL_TRACER) -> None:
+        self.tracer = tracer
+        self._measured = {phase: _Measured(phase, tracer) for phase in Phase}
         self._wall = 0
         self._iterations = 0
         self._started: int | None = None
+        self._began = 0
 
     def begin(self) -> None:
         """An iteration starts."""
-        self._started = time.perf_counter_ns()
+        self._started = self._began = time.perf_counter_ns()
 
-    @contextmanager
-    def measure(self, phase: Phase) -> Iterator[None]:
-        """Time a phase of the current iteration."""
-        started = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self._sums[phase] += time.perf_counter_ns() - started
+    def measure(self, phase: Phase) -> AbstractContextManager[object]:
+        """Time a phase of the current iteration; a phase is not part of itself."""
+        return self._measured[phase]
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -61,9 +84,11 @@ class PhaseTimeline:
         """The iteration is complete: only complete ones are reported."""
         if self._started is None:
             return
-        self._wall += time.perf_counter_ns() - self._started
+        now = time.perf_counter_ns()
+        self._wall += now - self._started
         self._iterations += 1
         self._started = None
+        self.tracer.complete("Iteration", self._began, now)
 
     def report(self) -> dict[str, float]:
         """Means since the last report by tag, in the unit that the tag states; resets them."""
@@ -71,10 +96,48 @@ class PhaseTimeline:
             return {}
         milliseconds = 1e-6 / self._iterations
         values = {
-            phase.value: total * (milliseconds * 1e-3 if phase is Phase.LEARNING else milliseconds)
-            for phase, total in self._sums.items()
+            phase.value: measured.take()
+            * (milliseconds * 1e-3 if phase is Phase.LEARNING else milliseconds)
+            for phase, measured in self._measured.items()
         }
         values[ITERATION_TIME] = self._wall * milliseconds * 1e-3
-        self._sums = dict.fromkeys(Phase, 0)
         self._wall = self._iterations = 0
         return values
+
+
+class _Measured:
+    """Sums the time spent within it; made once, entered often."""
+
+    def __init__(self, phase: Phase, tracer: Tracer) -> None:
+        self._label = METRICS[phase].label
+        self._on_device = phase in _ON_DEVICE
+        self._tracer = tracer
+        self._sum = 0
+        self._started = 0
+        self._cpu = 0
+        self._begin: GpuMark | None = None
+
+    def take(self) -> int:
+        """Nanoseconds since the last call."""
+        taken, self._sum = self._sum, 0
+        return taken
+
+    def __enter__(self) -> Self:
+        if self._on_device:
+            self._begin = self._tracer.gpu_mark()
+        self._cpu = self._tracer.cpu_ns()
+        self._started = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        now = time.perf_counter_ns()
+        self._sum += now - self._started
+        self._tracer.complete(self._label, self._started, now, self._cpu)
+        if self._on_device:
+            self._tracer.gpu_complete(self._label, _GPU_TRACK, self._begin)
+            self._begin = None
