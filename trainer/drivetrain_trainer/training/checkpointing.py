@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from drivetrain_trainer import stats
 from drivetrain_trainer.evidence.checkpoint import load_part
 from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, rank_part
 from drivetrain_trainer.training.schedule import Cursor, Every
@@ -72,6 +73,12 @@ class Checkpointer:
 
     def save(self, cursor: Cursor, *, evaluated_return: float | None = None) -> None:
         """Write a checkpoint at a boundary; `evaluated_return` marks it as the best so far."""
+        with stats.record_timing("checkpoint_save"):
+            self._write(cursor, evaluated_return)
+        self._every.done(cursor.env_steps)
+        self.saved_env_steps = cursor.env_steps
+
+    def _write(self, cursor: Cursor, evaluated_return: float | None) -> None:
         draft = self._store.draft(cursor.env_steps)
         rank = self._ranks.rank
         draft.write(rank_part(rank), self._rank_state())
@@ -91,8 +98,6 @@ class Checkpointer:
             self._committed(written, best)
             log.info("checkpoint written", env_steps=cursor.env_steps, best=best)
         self._ranks.barrier()
-        self._every.done(cursor.env_steps)
-        self.saved_env_steps = cursor.env_steps
 
     def _learner_state(self, cursor: Cursor) -> dict[str, Any]:
         return {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from drivetrain_trainer import stats
 from drivetrain_trainer.training.schedule import Every
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class EvaluationSchedule:
         self._every.done(cursor.env_steps)
         mean = math.nan
         if self._evaluator is not None:
-            result = self._evaluator.evaluate(self._policy)
+            result = self._evaluate(self._evaluator)
             mean = result.mean
             log.info(
                 "evaluated",
@@ -90,3 +91,13 @@ class EvaluationSchedule:
         self.best = max(self.best, mean)
         target = self._config.target
         return EvaluationOutcome(mean, best, target is not None and mean >= target)
+
+    def _evaluate(self, evaluator: Evaluator) -> EvaluationResult:
+        """Evaluate, and record the episodes under ``eval-rollout/``."""
+        with stats.record_timing("evaluation"), stats.workflow(stats.Workflow.EVALUATION):
+            result = evaluator.evaluate(self._policy)
+            tracker = stats.get(stats.stat_scope())
+            for total, length in zip(result.returns, result.lengths, strict=True):
+                tracker.scalar(reward=total, episode_length=length)
+            tracker.scalar(reward_sd=result.sd)
+        return result
