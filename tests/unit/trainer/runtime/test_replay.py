@@ -304,6 +304,22 @@ def test_every_batch_sees_the_rows_of_earlier_ticks_and_no_others(make: Maker) -
         assert set(batch) <= set(range(max(4 * tick - 30, 0), 4 * tick))
 
 
+def test_the_ages_of_a_sample_count_the_rows_written_since(make: Maker) -> None:
+    ring = make(10)
+    assert ring.sampled_ages() is None
+    for first in (0, 6, 12, 18):  # 6, then 10 of 12, of 18 and of 24 rows are held
+        ring.append(numbered(first, 6))
+        drawn = torch.tensor(numbers(ring.sample(first, 2, 16)))
+        ring.append(numbered(1000, 0))
+        ages = ring.sampled_ages()
+        assert ages is not None
+        assert torch.equal(ages.cpu(), first + 5 - drawn)
+    ring.append(numbered(24, 3))
+    later = ring.sampled_ages()
+    assert later is not None
+    assert torch.equal(later.cpu(), 23 - drawn)  # of what was there when it was drawn
+
+
 def device_ring() -> tuple[DeviceReplay, HostStream]:
     stream = HostStream()
     ring = DeviceReplay(LAYOUT, 100, 0, device=torch.device("cpu"), stream=stream)
