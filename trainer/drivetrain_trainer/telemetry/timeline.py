@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from drivetrain_api.algorithms import AlgoName
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,6 +30,9 @@ LEARNER_PHASES: Final = (
     "Perf/learner_weight_publish_ms",
 )
 """Exclusive main-thread phases in the order of an iteration."""
+
+SYNCHRONOUS: Final = frozenset({AlgoName.PPO})
+"""Algorithms that collect on the learner's main thread: the rollout is a phase of theirs."""
 
 COLLECTOR_CYCLE: Final = (
     "Perf/collector_inference_request_ms",
@@ -66,6 +71,10 @@ MATERIAL_SHARE: Final = 0.01
 """Share of the collector cycle from which a quiet phase is shown."""
 
 
+CLOCK_TOLERANCE: Final = 1e-6
+"""Relative excess of accounted time over Iter Wall that rounding explains."""
+
+
 def in_milliseconds(tag: str, values: Mapping[str, float]) -> float | None:
     """The tag's value in ms, or None where it was not reported."""
     found = values.get(tag)
@@ -74,6 +83,11 @@ def in_milliseconds(tag: str, values: Mapping[str, float]) -> float | None:
     return 1000.0 * found
 
 
-def accounted_ms(values: Mapping[str, float]) -> float:
+def learner_phases(algo: str | None = None) -> tuple[str, ...]:
+    """The exclusive phases of an iteration of this algorithm's learner, in their order."""
+    return (ROLLOUT_TIME, *LEARNER_PHASES) if algo in SYNCHRONOUS else LEARNER_PHASES
+
+
+def accounted_ms(values: Mapping[str, float], algo: str | None = None) -> float:
     """Milliseconds of the iteration that named phases explain."""
-    return sum(in_milliseconds(tag, values) or 0.0 for tag in LEARNER_PHASES)
+    return sum(in_milliseconds(tag, values) or 0.0 for tag in learner_phases(algo))

@@ -44,6 +44,9 @@ def compact(number: float, digits: int = 4) -> str:
             scaled = number / size
             before = len(str(int(abs(scaled))))
             return _trimmed(f"{scaled:.{max(digits - before, 0)}f}") + letter
+    if abs(number) >= 1:
+        before = len(str(int(abs(number))))
+        return _trimmed(f"{number:.{max(digits - before, 0)}f}")
     return f"{number:.{digits}g}"
 
 

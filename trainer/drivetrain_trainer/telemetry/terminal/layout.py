@@ -6,13 +6,15 @@ milliseconds a redraw, in which the training thread would wait for the interpret
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
+from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.style import Style
 
 if TYPE_CHECKING:
@@ -68,6 +70,17 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
     return set_cell_size(text, width - 1) + glyphs.ellipsis
 
 
+def shorten(text: str, width: int, glyphs: Glyphs) -> str:
+    """The text in at most `width` cells, cut in its middle: both ends tell names apart."""
+    if cell_len(text) <= width:
+        return text
+    tail = max((width - 1) // 2, 0)
+    while cell_len(text[len(text) - tail :]) > (width - 1) // 2:
+        tail -= 1
+    end = text[len(text) - tail :]
+    return clip(text, width - cell_len(end), glyphs) + end
+
+
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
     """Left and right aligned spans on one line; the left ones give way."""
     room = width - sum(span.width for span in right)
@@ -90,6 +103,24 @@ def _clipped(spans: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
     return line
 
 
+class Painter:
+    """Turns lines into text with the escape sequences that the terminal understands.
+
+    Colours follow ``TERM``, ``COLORTERM`` and ``NO_COLOR``.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(file=io.StringIO(), force_terminal=True, force_jupyter=False)
+
+    def paint(self, lines: Sequence[Line], columns: int) -> list[str]:
+        """The lines, cut where the terminal has fewer columns."""
+        cut = (Segment.adjust_line_length(line, columns, pad=False) for line in lines)
+        segments = Segments(part for line in cut for part in (*line, Segment.line()))
+        with self._console.capture() as captured:
+            self._console.print(segments, end="", crop=False)
+        return captured.get().split("\n")[:-1]
+
+
 def blank(width: int) -> Line:
     """An empty line."""
     return [segment(" " * width)]
@@ -104,11 +135,13 @@ class Frame:
         self._lines: list[Line] = []
         self._cuts: tuple[int, ...] = ()
 
-    def columns(self, count: int) -> list[int]:
-        """Content widths of `count` equal columns; a cell of padding is on either side."""
-        inner = self._width - 2 - (count - 1)
-        share, rest = divmod(inner, count)
-        return [share + (index < rest) - 2 for index in range(count)]
+    def columns(self, weights: Sequence[int]) -> list[int]:
+        """Content widths of columns in these proportions; a cell of padding is on either side."""
+        inner = self._width - 1 - 3 * len(weights)
+        widths = [inner * weight // sum(weights) for weight in weights]
+        for index in range(inner - sum(widths)):
+            widths[index] += 1
+        return widths
 
     def row(self, blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> None:
         """Blocks side by side; a rule sets them apart from what is above."""
@@ -123,6 +156,11 @@ class Frame:
     def height(self) -> int:
         """Lines of the whole frame, its edges included."""
         return len(self._lines) + 2
+
+    @property
+    def title_room(self) -> int:
+        """Cells that titles may take together."""
+        return self._width - 4
 
     def finish(self, title: Sequence[Span], right: Sequence[Span], height: int) -> list[Line]:
         """All lines, at most `height` of them: what does not fit is counted at the bottom."""
@@ -180,7 +218,7 @@ class Frame:
         cuts: tuple[int, ...] = (),
     ) -> Line:
         g = self._glyphs
-        room = self._width - 4
+        room = self.title_room
         right_width = sum(span.width for span in right)
         shown = [s for s in _clipped(left, max(room - right_width, 0), g) if s.text.strip()]
         used = sum(cell_len(s.text) for s in shown)

@@ -8,14 +8,14 @@ import threading
 from typing import TYPE_CHECKING, TextIO
 
 import structlog
-from rich.console import Console
-from rich.control import Control
-from rich.live import Live
 
+from drivetrain_trainer.telemetry.terminal.canvas import Canvas, standard_streams_above
 from drivetrain_trainer.telemetry.terminal.clock import REDRAW_S, Clock
 from drivetrain_trainer.telemetry.terminal.glyphs import glyphs_for
+from drivetrain_trainer.telemetry.terminal.layout import Painter
 from drivetrain_trainer.telemetry.terminal.model import build
-from drivetrain_trainer.telemetry.terminal.panel import PanelRenderable, render
+from drivetrain_trainer.telemetry.terminal.output import Output
+from drivetrain_trainer.telemetry.terminal.panel import render
 
 if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.facts import EvaluationFigures
@@ -26,6 +26,8 @@ FALLBACK_SIZE = (80, 24)
 """Columns and lines where the terminal does not tell."""
 UNBOUNDED_LINES = 10_000
 """Height of the last drawing, which may scroll."""
+LAST_DRAWING_S = 2.0
+"""Seconds that the end of a run waits for a terminal that takes nothing."""
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +35,12 @@ log = structlog.get_logger(__name__)
 class LiveTerminal:
     """Redraws the panel at 2 Hz; what is printed meanwhile scrolls above it.
 
-    Any failure to draw ends the panel, once warned of, and never training. The cursor
-    stays visible, so that a killed process leaves a usable terminal.
+    Neither training nor the redraws wait for the terminal: one that takes nothing (a stopped
+    terminal, a slow line) misses drawings until it takes some again, and one that is gone ends
+    the panel. Both are warned of once.
+
+    The terminal's size is asked for at every redraw: ranks run in a session of their own, to
+    which no terminal sends SIGWINCH.
     """
 
     def __init__(
@@ -43,21 +49,24 @@ class LiveTerminal:
         self._state = state
         self._stream = stream
         self._glyphs = glyphs_for(stream.encoding, os.environ.get("TERM", ""))
-        self._console = Console(file=stream, force_terminal=True, force_jupyter=False)
-        self._live = Live(
-            console=self._console, auto_refresh=False, vertical_overflow="crop", transient=False
-        )
+        self._painter = Painter()
         self._size = FALLBACK_SIZE
-        self._drawing = threading.Lock()
+        self._streams = contextlib.ExitStack()
+        self._output: Output | None = None
+        self._canvas: Canvas | None = None
+        self._behind = False
         self._broken = False
+        self._ending = threading.Lock()
         self._clock = Clock(self._tick, period_s=interval_s, name="terminal-panel")
 
     def start(self) -> None:
         """Draw the panel for the first time and begin to redraw it."""
         try:
-            self._size = self._console.size = self._poll_size()
-            self._live.start()
-            self._console.show_cursor()
+            self._stream.flush()
+            self._output = Output(self._stream)
+            self._canvas = Canvas(self._output)
+            self._size = self._poll_size()
+            self._streams.enter_context(standard_streams_above(self._print_above))
         except Exception as error:  # noqa: BLE001 - no terminal may stop training, whatever it raises
             self._give_up(error)
             return
@@ -73,30 +82,57 @@ class LiveTerminal:
 
     def close(self) -> None:
         """Draw the whole panel a last time and leave it on screen."""
-        if not self._clock.stop() or self._broken:
+        stopped = self._clock.stop()
+        output, canvas = self._output, self._canvas
+        if not stopped or output is None or canvas is None:
+            self._streams.close()
             return
         try:
-            self._draw(UNBOUNDED_LINES)
-            self._live.stop()
+            if output.drain(LAST_DRAWING_S):
+                self._draw(canvas, UNBOUNDED_LINES)
+                canvas.leave()
+                output.drain(LAST_DRAWING_S)
+            self._output = self._canvas = None
+            self._streams.close()
+            output.close()
         except Exception as error:  # noqa: BLE001 - as above
-            self._give_up(error)
+            self._give_up(error, output)
 
     def _tick(self) -> bool:
+        canvas = self._canvas
+        if canvas is None:
+            return False
         try:
-            self._draw(None)
+            self._note_pace(self._draw(canvas, None))
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
-        return not self._broken
+        return self._canvas is not None
 
-    def _draw(self, height: int | None) -> None:
-        with self._drawing:
-            columns, lines = self._poll_size()
-            if columns < self._size[0]:
-                # A narrower terminal has wrapped the old panel: its lines cannot be found again.
-                self._console.control(Control.clear(), Control.home())
-            self._size = self._console.size = (columns, lines)
-            drawn = render(build(self._state.snapshot()), columns, height or lines, self._glyphs)
-            self._live.update(PanelRenderable(drawn), refresh=True)
+    def _draw(self, canvas: Canvas, height: int | None) -> bool:
+        columns, lines = self._poll_size()
+        # A narrower terminal has wrapped the old panel: its lines cannot be found again.
+        narrower = columns < self._size[0]
+        drawn = render(build(self._state.snapshot()), columns, height or lines, self._glyphs)
+        if not canvas.draw(self._painter.paint(drawn, columns), clear=narrower):
+            return False
+        self._size = (columns, lines)
+        return True
+
+    def _note_pace(self, drawn: bool) -> None:  # noqa: FBT001 - the outcome of a redraw
+        if not (drawn or self._behind):
+            self._behind = True
+            log.warning("the terminal takes no drawing; the panel skips some, training goes on")
+
+    def _print_above(self, text: str) -> bool:
+        """On the thread of whoever prints; False where there is no panel to be above of."""
+        canvas = self._canvas
+        if canvas is None:
+            return False
+        try:
+            canvas.print_above(text)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._give_up(error)
+        return True
 
     def _poll_size(self) -> tuple[int, int]:
         try:
@@ -105,8 +141,13 @@ class LiveTerminal:
             return FALLBACK_SIZE
         return size if min(size) > 0 else FALLBACK_SIZE
 
-    def _give_up(self, error: Exception) -> None:
-        self._broken = True
-        with contextlib.suppress(Exception):  # it is given up: only its redirections had to go
-            self._live.stop()
-        log.warning("live panel ended; training goes on", error=f"{type(error).__name__}: {error}")
+    def _give_up(self, error: Exception, output: Output | None = None) -> None:
+        with self._ending:
+            output, self._output, self._canvas = output or self._output, None, None
+            told, self._broken = self._broken, True
+        if output is not None:
+            output.abandon()
+        self._streams.close()
+        if not told:
+            text = f"{type(error).__name__}: {error}"
+            log.warning("live panel ended; training goes on", error=text)

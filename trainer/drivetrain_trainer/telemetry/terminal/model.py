@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivetrain_api.metrics import METRICS, Metric, Unit
+from drivetrain_api.metrics import FAMILIES, METRICS, Metric, Unit
 from drivetrain_trainer.telemetry import timeline
 from drivetrain_trainer.telemetry.terminal import figures
+from drivetrain_trainer.telemetry.terminal.timings import collector_rows, learner_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
-
-MAX_TERMS = 16
-"""Reward or termination terms that are listed one by one."""
+    from drivetrain_trainer.telemetry.terminal.timings import TimingRow
 
 _REWARD = "reward/"
 _TERMINATION = "Episode_Termination/"
@@ -23,11 +22,17 @@ _MEAN_REWARD = "Train/mean_reward"
 _EPISODE_LENGTH = "Train/mean_episode_length"
 _TIMEOUT_RATE = "Episode/timeout_rate"
 _FLIGHT = "Perf/collector_inference_"
+_TRAINING = ("Train/", "Perf/dp_")
+_TRANSPORT = ("Train/replay_ingress_", "Train/ring_", "Train/rollouts_", _FLIGHT)
 _GAUGES = frozenset(
     {Unit.SLOTS, Unit.BATCHES, Unit.ROLLOUTS, Unit.REQUESTS, Unit.TICKS, Unit.CALLS}
 )
+STEPS = "steps"
+ITERATIONS = "iterations"
+"""What the progress of a run is counted in."""
 PEAKED = (_REWARD, _MEAN_REWARD, _EPISODE_LENGTH)
 """Prefixes of tags whose highest value is kept."""
+_FAMILY_PREFIXES = tuple(family.prefix for family in FAMILIES)
 _ELSEWHERE = frozenset(
     {
         "Train/iteration",
@@ -83,14 +88,11 @@ class RewardRow:
 
 
 @dataclass(frozen=True)
-class TimingRow:
-    """A phase: milliseconds, and its share of its own clock where it has one."""
+class TermGroup:
+    """Members of a family, of which a low terminal lists the first and counts the others."""
 
-    label: str
-    milliseconds: float
-    share: float | None = None
-    indented: bool = False
-    total: bool = False
+    title: str
+    rows: tuple[RewardRow, ...]
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class PanelModel:
 
     facts: SystemFacts
     samples: int
+    env_steps: int
     iteration: int
     elapsed_s: float
     progress: Progress
@@ -118,39 +121,43 @@ class PanelModel:
     metrics: tuple[MetricRow, ...]
     """Losses and policy state."""
     diagnostics: tuple[MetricRow, ...]
-    """Training diagnostics, indented; then gauges of ingress and inference flight."""
+    """Training diagnostics, indented."""
+    transport: tuple[MetricRow, ...]
+    """Gauges between collector and learner: ingress or rollout ring, inferences in flight."""
     rewards: tuple[RewardRow, ...]
-    terms: tuple[RewardRow, ...]
-    """Reward terms, then terminations."""
-    hidden_terms: int
-    """Terms beyond those listed."""
+    reward_terms: TermGroup
+    other_terms: tuple[TermGroup, ...]
+    """Terminations, and what else the environment reports."""
     evaluation: EvaluationFigures | None
     learner: tuple[TimingRow, ...]
     collector: tuple[TimingRow, ...]
+    has_collector: bool
+    """Whether a process of its own collects, beside the learner."""
     system: tuple[MetricRow, ...]
 
 
 def build(snapshot: Snapshot) -> PanelModel:
     """The panel's content at one moment; pure."""
-    means = snapshot.means
-    reward_terms = _family(snapshot, _REWARD)
-    terminations = _family(snapshot, _TERMINATION, "ended: ")
+    means, algo = snapshot.means, snapshot.facts.algo
     return PanelModel(
         facts=snapshot.facts,
         samples=snapshot.samples,
+        env_steps=snapshot.env_steps,
         iteration=snapshot.iteration,
         elapsed_s=snapshot.elapsed_s,
         progress=progress(snapshot),
         steps_per_second=means.get(timeline.TOTAL_FPS),
         rows_per_second=snapshot.rows_per_second,
-        metrics=tuple(_metric_rows(means, ("Loss/", "Policy/"), indented=False)),
-        diagnostics=(*_metric_rows(means, ("Train/", "Perf/dp_", _FLIGHT), indented=True),),
+        metrics=tuple(_metric_rows(means, ("Loss/", "Policy/"))),
+        diagnostics=tuple(_metric_rows(means, _TRAINING, but=_TRANSPORT, indented=True)),
+        transport=tuple(_metric_rows(means, _TRANSPORT, indented=True)),
         rewards=_rewards(snapshot),
-        terms=(*reward_terms[:MAX_TERMS], *terminations[:MAX_TERMS]),
-        hidden_terms=sum(max(len(x) - MAX_TERMS, 0) for x in (reward_terms, terminations)),
+        reward_terms=TermGroup("Reward terms", _terms(snapshot, _REWARD)),
+        other_terms=_other_terms(snapshot),
         evaluation=snapshot.evaluation,
-        learner=learner_rows(means),
-        collector=collector_rows(means),
+        learner=learner_rows(means, algo),
+        collector=collector_rows(means, algo),
+        has_collector=algo not in timeline.SYNCHRONOUS,
         system=_system(snapshot),
     )
 
@@ -159,10 +166,10 @@ def progress(snapshot: Snapshot) -> Progress:
     """Position, target and remaining time, by environment steps or by iterations."""
     facts = snapshot.facts
     target = facts.target_env_steps
-    position, unit = snapshot.env_steps, "steps"
+    position, unit = snapshot.env_steps, STEPS
     if target is None and facts.target_iterations is not None:
         target = facts.target_iterations
-        position, unit = snapshot.iteration, "iterations"
+        position, unit = snapshot.iteration, ITERATIONS
     if target is None:
         return Progress(position, None, unit, None, None)
     left = max(target - position, 0)
@@ -170,71 +177,20 @@ def progress(snapshot: Snapshot) -> Progress:
     return Progress(position, target, unit, min(position / target, 1.0), eta)
 
 
-def learner_rows(means: Mapping[str, float]) -> tuple[TimingRow, ...]:
-    """The learner's exclusive phases, what they leave over, and the iteration's wall time.
-
-    Every share is of Iter Wall; without a measured Iter Wall there are none, and no Other.
-    """
-    wall = timeline.in_milliseconds(timeline.ITERATION_TIME, means)
-    rows = [
-        TimingRow(METRICS[tag].label, spent, _share(spent, wall))
-        for tag in timeline.LEARNER_PHASES
-        if (spent := timeline.in_milliseconds(tag, means)) is not None
-    ]
-    if wall is not None:
-        other = max(wall - timeline.accounted_ms(means), 0.0)
-        rows.append(TimingRow("Other", other, _share(other, wall)))
-        label = METRICS[timeline.ITERATION_TIME].label
-        rows.append(TimingRow(label, wall, _share(wall, wall), total=True))
-    return tuple(rows)
-
-
-def collector_rows(means: Mapping[str, float]) -> tuple[TimingRow, ...]:
-    """The collector's phases on its own clock.
-
-    A collector that owns its policy (APPO) reports means a step and a whole rollout, which
-    are no breakdown of one another: milliseconds alone. Otherwise shares are of the cycle.
-    """
-    if timeline.ROLLOUT_PHASES[0] in means:
-        return tuple(
-            TimingRow(METRICS[tag].label, spent)
-            for tag in timeline.ROLLOUT_PHASES
-            if (spent := timeline.in_milliseconds(tag, means)) is not None
-        )
-    cycle = sum(means.get(tag, 0.0) for tag in timeline.COLLECTOR_CYCLE)
-    rows: list[TimingRow] = []
-    for tag in timeline.COLLECTOR_CYCLE:
-        rows += _collector_row(tag, means, cycle, indented=False)
-        if tag == timeline.ENV_STEP:
-            for detail in timeline.ENV_STEP_DETAILS:
-                rows += _collector_row(detail, means, cycle, indented=True)
-    if rows:
-        rows.append(TimingRow("Cycle", cycle, _share(cycle, cycle), total=True))
-    return tuple(rows)
-
-
-def _collector_row(
-    tag: str, means: Mapping[str, float], cycle: float, *, indented: bool
-) -> list[TimingRow]:
-    spent = means.get(tag)
-    if spent is None:
-        return []
-    if tag not in timeline.COLLECTOR_CORE and spent < timeline.MATERIAL_SHARE * cycle:
-        return []
-    return [TimingRow(METRICS[tag].label, spent, _share(spent, cycle), indented=indented)]
-
-
-def _share(part: float, whole: float | None) -> float | None:
-    return part / whole if whole else None
-
-
 def _metric_rows(
-    means: Mapping[str, float], prefixes: tuple[str, ...], *, indented: bool
+    means: Mapping[str, float],
+    prefixes: tuple[str, ...],
+    *,
+    but: tuple[str, ...] = (),
+    indented: bool = False,
 ) -> list[MetricRow]:
     return [
         MetricRow(metric.label, _text(metric, means[tag]), indented)
         for tag, metric in METRICS.items()
-        if tag in means and tag not in _ELSEWHERE and tag.startswith(prefixes)
+        if tag in means
+        and tag not in _ELSEWHERE
+        and tag.startswith(prefixes)
+        and not tag.startswith(but)
     ]
 
 
@@ -254,17 +210,21 @@ def _rewards(snapshot: Snapshot) -> tuple[RewardRow, ...]:
     )
 
 
-def _family(snapshot: Snapshot, prefix: str, before: str = "") -> list[RewardRow]:
-    return [
-        RewardRow(
-            before + tag.removeprefix(prefix),
-            snapshot.means[tag],
-            _peak(snapshot, tag),
-            indented=True,
-        )
-        for tag in sorted(snapshot.means)
-        if tag.startswith(prefix)
-    ]
+def _other_terms(snapshot: Snapshot) -> tuple[TermGroup, ...]:
+    groups = (
+        TermGroup("Terminations", _terms(snapshot, _TERMINATION)),
+        TermGroup("Environment", _terms(snapshot, "", but=_FAMILY_PREFIXES)),
+    )
+    return tuple(group for group in groups if group.rows)
+
+
+def _terms(snapshot: Snapshot, prefix: str, but: tuple[str, ...] = ()) -> tuple[RewardRow, ...]:
+    """Members of a family; those of the environment's own families keep their whole tag."""
+    return tuple(
+        RewardRow(tag.removeprefix(prefix), value, _peak(snapshot, tag), indented=True)
+        for tag, value in sorted(snapshot.means.items())
+        if tag not in METRICS and tag.startswith(prefix) and not tag.startswith(but)
+    )
 
 
 def _peak(snapshot: Snapshot, tag: str) -> float | None:
@@ -277,11 +237,12 @@ def _system(snapshot: Snapshot) -> tuple[MetricRow, ...]:
     if facts.buffer_capacity is not None:
         filled = snapshot.buffer_rows or 0
         text = f"{figures.compact(filled)} / {figures.compact(facts.buffer_capacity)}"
-        rows.append(MetricRow("Buffer", text))
+        rows.append(MetricRow("Buffer" if facts.ranks == 1 else "Buffer / rank", text))
     timeouts = snapshot.means.get(_TIMEOUT_RATE)
-    rows.append(MetricRow("Timeouts", "-" if timeouts is None else figures.percent(timeouts)))
+    text = "-" if timeouts is None else figures.percent(timeouts)
+    rows.append(MetricRow(METRICS[_TIMEOUT_RATE].label, text))
     envs = figures.count(facts.num_envs)
     rows.append(MetricRow("Envs", envs if facts.ranks == 1 else f"{envs} x {facts.ranks} ranks"))
     rows.append(MetricRow("Batch / rank", figures.count(facts.batch_per_rank)))
-    rows.append(MetricRow("MPS", facts.mps.value))
+    rows.append(MetricRow("CUDA MPS", facts.mps.value))
     return tuple(rows)

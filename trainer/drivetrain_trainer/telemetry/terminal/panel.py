@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
-
-from rich.segment import Segment
 
 from drivetrain_trainer.telemetry.terminal import figures, sections
 from drivetrain_trainer.telemetry.terminal.layout import Frame, Line, Span, Tone, spread
+from drivetrain_trainer.telemetry.terminal.model import ITERATIONS, MetricRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import Console, ConsoleOptions
+    from collections.abc import Callable, Sequence
 
     from drivetrain_trainer.telemetry.terminal.glyphs import Glyphs
     from drivetrain_trainer.telemetry.terminal.model import PanelModel
+
+    _Block = Callable[[int], Sequence[Line]]
 
 COMPACT_COLUMNS = 96
 """From here metrics and rewards share a row."""
 FULL_COLUMNS = 120
 """From here the timing row has three columns."""
 LEAST_COLUMNS = 40
-"""Narrower terminals get a panel of this width, which they cut."""
+LEAST_LINES = 6
+"""Smaller terminals get a few words instead of a frame."""
+_WEIGHTS = (34, 36, 40)
+"""Proportions of three columns: at 120 every label and figure of the first two just fits, and
+the third has room for the names of reward terms beside their peaks."""
 _TWO_METRIC_COLUMNS = 72
 """Content width from which stacked metrics stand in two columns."""
 
@@ -41,38 +45,70 @@ class Detail(IntEnum):
     CORE = 1
     """And the timelines."""
     FULL = 2
-    """And diagnostics, reward terms, nested phases."""
+    """And diagnostics, nested phases."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of everything is shown."""
+
+    detail: Detail
+    most_terms: int
+    """Terms of a family, such as reward terms, that are listed one by one."""
+
+
+MOST_TERMS = 16
+"""However high the terminal is."""
+_EXTENTS = (
+    Extent(Detail.FULL, MOST_TERMS),
+    Extent(Detail.FULL, 8),
+    Extent(Detail.FULL, 4),
+    Extent(Detail.FULL, 2),
+    Extent(Detail.CORE, 4),
+    Extent(Detail.CORE, 2),
+    Extent(Detail.CORE, 0),
+    Extent(Detail.BRIEF, 4),
+    Extent(Detail.BRIEF, 0),
+)
 
 
 def render(model: PanelModel, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    """The panel in `width` columns, with as much detail as `height` lines allow."""
-    for detail in reversed(Detail):
-        panel = _Panel(model, max(width, LEAST_COLUMNS), glyphs, detail)
+    """The panel in `width` columns, with as much detail as `height` lines allow.
+
+    A terminal that is too small for a frame gets the outcome in a few words.
+    """
+    if width < LEAST_COLUMNS or height < LEAST_LINES:
+        return _words(model, width, height, glyphs)
+    for extent in _EXTENTS:
+        panel = _Panel(model, width, glyphs, extent)
         if panel.height <= height:
             break
     return panel.lines(height)
 
 
-@dataclass(frozen=True)
-class PanelRenderable:
-    """Lines as rich prints them; they need no measuring or wrapping."""
-
-    drawn: Sequence[Line]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for index, line in enumerate(self.drawn):
-            if index:
-                yield Segment.line()
-            yield from line
+def _words(model: PanelModel, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    progress = model.progress
+    position = MetricRow(progress.unit, figures.compact(progress.position))
+    if progress.share is not None:
+        position = MetricRow("", figures.percent(progress.share))
+    facts = [
+        position,
+        MetricRow("Steps/s", figures.rate(model.steps_per_second)),
+        *(MetricRow(row.label, figures.value(row.value)) for row in model.rewards[:1]),
+        MetricRow("ETA", figures.duration(progress.eta_s)),
+        MetricRow("GPUs", str(model.facts.gpus)),
+    ]
+    return sections.strip(facts, width, glyphs)[: max(height, 1)]
 
 
 class _Panel:
-    def __init__(self, model: PanelModel, width: int, glyphs: Glyphs, detail: Detail) -> None:
+    def __init__(self, model: PanelModel, width: int, glyphs: Glyphs, extent: Extent) -> None:
         self._model = model
         self._glyphs = glyphs
-        self._detail = detail
+        self._extent = extent
+        self._precise = width >= COMPACT_COLUMNS
         self._frame = Frame(width, glyphs)
-        (header_width,) = self._frame.columns(1)
+        (header_width,) = self._frame.columns([1])
         self._frame.row([self._header(header_width)], [header_width])
         if width >= FULL_COLUMNS:
             self._full()
@@ -88,11 +124,13 @@ class _Panel:
     def lines(self, height: int) -> list[Line]:
         facts = self._model.facts
         dot = self._glyphs.dot
-        title = [
-            Span(" Drivetrain ", Tone.TITLE),
-            Span(f"{dot} {facts.algo} {dot} {facts.task} {dot} {facts.sim} ", Tone.HEADING),
-        ]
-        return self._frame.finish(title, [Span(f" GPUs {facts.gpus} ", Tone.HEADING)], height)
+        name = Span(" Drivetrain ", Tone.TITLE)
+        run = f"{facts.algo} {dot} {facts.task} {dot} {facts.sim} "
+        gpus = Span(f" GPUs {facts.gpus} " if facts.gpus else " GPUs 0 (CPU) ", Tone.HEADING)
+        title = [name, Span(f"{dot} {run}", Tone.HEADING)]
+        if sum(span.width for span in (*title, gpus)) > self._frame.title_room:
+            title = [Span(f" {run}", Tone.HEADING)]
+        return self._frame.finish(title, [gpus], height)
 
     def _header(self, width: int) -> list[Line]:
         model, g = self._model, self._glyphs
@@ -137,11 +175,13 @@ class _Panel:
 
     def _rates(self) -> list[Span]:
         model = self._model
-        rates = (
-            ("Steps/s", figures.rate(model.steps_per_second)),
-            ("Rows/s", figures.rate(model.rows_per_second)),
-            ("Iteration", figures.count(model.iteration)),
-        )
+        rates = [("Steps/s", figures.rate(model.steps_per_second))]
+        if model.has_collector:  # the others have no replay
+            rates.append(("Rows/s", figures.rate(model.rows_per_second)))
+        if model.progress.unit == ITERATIONS:
+            rates.append(("Steps", figures.count(model.env_steps)))
+        else:
+            rates.append(("Iteration", figures.count(model.iteration)))
         spans: list[Span] = []
         for label, text in rates:
             gap = "   " if spans else ""
@@ -149,79 +189,91 @@ class _Panel:
         return spans
 
     def _full(self) -> None:
-        widths = self._frame.columns(3)
-        self._frame.row(
-            [
-                self._metrics(widths[0]),
-                self._diagnostics(widths[1], beside_metrics=True),
-                self._rewards(widths[2]),
-            ],
-            widths,
+        diagnostics = partial(self._diagnostics, beside_metrics=True)
+        some = self._model.diagnostics or self._model.transport
+        self._columns(
+            self._metrics,
+            *((diagnostics,) if some else ()),
+            self._rewards,
+            weights=_WEIGHTS if some else None,
         )
-        if self._detail > Detail.BRIEF:
-            self._frame.row(
-                [
-                    self._learner("Learner (Iter Wall)", widths[0]),
-                    self._collector("Collector (own clock)", widths[1]),
-                    sections.metric_block("System", self._model.system, widths[2], self._glyphs),
-                ],
-                widths,
-            )
+        if self._extent.detail > Detail.BRIEF:
+            self._timing_columns(" (Iter Wall)", " (own clock)", self._system)
         else:
             self._system_strip()
 
     def _compact(self) -> None:
-        widths = self._frame.columns(2)
-        metrics = [*self._metrics(widths[0]), *self._diagnostics(widths[0])]
-        self._frame.row([metrics, self._rewards(widths[1])], widths)
-        if self._detail > Detail.BRIEF:
-            self._frame.row(
-                [self._learner("Learner", widths[0]), self._collector("Collector", widths[1])],
-                widths,
-            )
+        self._columns(self._metrics_and_diagnostics, self._rewards)
+        if self._extent.detail > Detail.BRIEF:
+            self._timing_columns("", "")
         self._system_strip()
 
     def _stacked(self) -> None:
-        (width,) = self._frame.columns(1)
+        (width,) = self._frame.columns([1])
         if width >= _TWO_METRIC_COLUMNS and self._model.diagnostics:
-            halves = self._frame.columns(2)
-            diagnostics = self._diagnostics(halves[1], beside_metrics=True)
-            self._frame.row([self._metrics(halves[0]), diagnostics], halves)
+            self._columns(self._metrics, partial(self._diagnostics, beside_metrics=True))
         else:
-            self._frame.row([[*self._metrics(width), *self._diagnostics(width)]], [width])
-        self._frame.row([self._rewards(width)], [width])
-        if self._detail > Detail.BRIEF:
-            self._frame.row([self._timing(width)], [width])
+            self._columns(self._metrics_and_diagnostics)
+        self._columns(self._rewards)
+        if self._extent.detail > Detail.BRIEF:
+            self._columns(self._timing)
         self._system_strip()
+
+    def _columns(self, *blocks: _Block, weights: Sequence[int] | None = None) -> None:
+        widths = self._frame.columns(weights or [1] * len(blocks))
+        lines = [block(width) for block, width in zip(blocks, widths, strict=True)]
+        self._frame.row(lines, widths)
+
+    def _timing_columns(self, learner: str, collector: str, *more: _Block) -> None:
+        blocks: list[_Block] = [partial(self._learner, f"Learner{learner}")]
+        if self._model.has_collector:
+            blocks.append(partial(self._collector, f"Collector{collector}"))
+        blocks += more
+        self._columns(*blocks, weights=_WEIGHTS if len(blocks) == len(_WEIGHTS) else None)
 
     def _metrics(self, width: int) -> list[Line]:
         return sections.metric_block("Metrics", self._model.metrics, width, self._glyphs)
 
     def _diagnostics(self, width: int, *, beside_metrics: bool = False) -> list[Line]:
         """In a low terminal only as many as cost no height, which is none below metrics."""
-        rows = self._model.diagnostics
-        if self._detail < Detail.FULL:
-            rows = rows[: len(self._model.metrics)] if beside_metrics else ()
-        return sections.metric_block("Training", rows, width, self._glyphs) if rows else []
+        model = self._model
+        training = self._group("Training", model.diagnostics, width)
+        lines = [*training, *self._group("Transport", model.transport, width)]
+        if self._extent.detail is Detail.FULL:
+            return lines
+        room = len(model.metrics) + 1 if beside_metrics else 0
+        return lines[: room - (room == len(training) + 1)]
+
+    def _group(self, title: str, rows: Sequence[MetricRow], width: int) -> list[Line]:
+        return sections.metric_block(title, rows, width, self._glyphs) if rows else []
+
+    def _metrics_and_diagnostics(self, width: int) -> list[Line]:
+        return [*self._metrics(width), *self._diagnostics(width)]
 
     def _rewards(self, width: int) -> list[Line]:
-        with_terms = self._detail is Detail.FULL
-        return sections.reward_block(self._model, width, self._glyphs, with_terms=with_terms)
+        model, most, glyphs = self._model, self._extent.most_terms, self._glyphs
+        lines = sections.reward_block(model, width, glyphs, most_terms=most, precise=self._precise)
+        for group in model.other_terms:
+            lines += sections.term_block(group, width, glyphs, most_terms=most)
+        return lines
 
     def _learner(self, title: str, width: int) -> list[Line]:
         return sections.timing_block(title, self._model.learner, width, self._glyphs)
 
     def _collector(self, title: str, width: int) -> list[Line]:
         rows = self._model.collector
-        if self._detail < Detail.FULL:
+        if self._extent.detail < Detail.FULL:
             rows = tuple(row for row in rows if not row.indented)
         return sections.timing_block(title, rows, width, self._glyphs)
 
+    def _system(self, width: int) -> list[Line]:
+        return sections.metric_block("System", self._model.system, width, self._glyphs)
+
     def _timing(self, width: int) -> list[Line]:
-        heading = sections.timing_block("Timing", (), width, self._glyphs)
-        learner, collector = self._learner("Learner", width), self._collector("Collector", width)
-        return [*heading, *learner, *collector]
+        lines = sections.timing_block("Timing", (), width, self._glyphs)
+        lines += self._learner("Learner", width)
+        return lines + (self._collector("Collector", width) if self._model.has_collector else [])
 
     def _system_strip(self) -> None:
-        (width,) = self._frame.columns(1)
+        (width,) = self._frame.columns([1])
         self._frame.row([sections.strip(self._model.system, width, self._glyphs)], [width])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, TextIO
 
@@ -10,6 +11,7 @@ import structlog
 from drivetrain_trainer.telemetry.terminal import figures
 from drivetrain_trainer.telemetry.terminal.clock import Clock
 from drivetrain_trainer.telemetry.terminal.model import PanelModel, build
+from drivetrain_trainer.telemetry.terminal.output import Output
 
 if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
@@ -19,18 +21,27 @@ if TYPE_CHECKING:
 PLAIN_INTERVAL_S = 5.0
 """Seconds between two lines."""
 
+LAST_LINES_S = 2.0
+"""Seconds that the end of a run waits for a reader that takes nothing."""
+
 log = structlog.get_logger(__name__)
 
 
 class PlainTerminal:
-    """Writes progress as lines of ASCII; a closed stream ends it, not training."""
+    """Writes progress as lines of ASCII.
+
+    A reader that takes nothing for long loses lines, and one that is gone ends them; training
+    waits for neither. Both are warned of once.
+    """
 
     def __init__(
         self, state: TerminalState, stream: TextIO, *, interval_s: float = PLAIN_INTERVAL_S
     ) -> None:
         self._state = state
         self._stream = stream
+        self._output: Output | None = None
         self._broken = False
+        self._losing = False
         self._reports = 0
         self._printed = 0
         self._clock = Clock(self._tick, period_s=interval_s, name="terminal-lines")
@@ -54,23 +65,41 @@ class PlainTerminal:
         """Print where the run stands at the end."""
         self._clock.stop()
         self._tick()
+        output, self._output, self._broken = self._output, None, True
+        if output is not None:
+            with contextlib.suppress(OSError, ValueError):
+                output.drain(LAST_LINES_S)
+            output.close()
 
     def _tick(self) -> bool:
         reports = self._reports
         if reports > self._printed:
             self._printed = reports
             self._print(progress_line(build(self._state.snapshot())))
+        elif self._output is not None:
+            self._print("")
         return not self._broken
 
     def _print(self, line: str) -> None:
         if self._broken:
             return
         try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            if self._output is None:
+                self._stream.flush()
+                self._output = Output(self._stream)
+            taken = self._output.write(f"{line}\n" if line else "")
         except (OSError, ValueError) as error:  # a closed pipe, a full disk, a closed file
-            self._broken = True
-            log.warning("terminal output ended; training goes on", error=str(error))
+            self._give_up(error)
+            return
+        if not (taken or self._losing):
+            self._losing = True
+            log.warning("nobody reads the terminal output; lines are lost, training goes on")
+
+    def _give_up(self, error: Exception) -> None:
+        output, self._output, self._broken = self._output, None, True
+        if output is not None:
+            output.abandon()
+        log.warning("terminal output ended; training goes on", error=str(error))
 
 
 def opening_line(facts: SystemFacts) -> str:
@@ -79,7 +108,7 @@ def opening_line(facts: SystemFacts) -> str:
     return (
         f"training {facts.algo} on {facts.task} ({facts.sim}), run {facts.run_name}: "
         f"{facts.ranks} rank{'s' if facts.ranks > 1 else ''}, {envs} envs, "
-        f"batch {figures.count(facts.batch_per_rank)}, GPUs {facts.gpus}"
+        f"batch {figures.count(facts.batch_per_rank)} a rank, GPUs {facts.gpus}"
     )
 
 
@@ -95,12 +124,17 @@ def progress_line(model: PanelModel) -> str:
         parts.append(f"reward {figures.value(model.rewards[0].value)}")
     if progress.target is not None:
         parts.append(f"eta {figures.duration(progress.eta_s)}")
+    for row in model.learner:
+        if row.violation and row.share is not None:
+            parts.append(f"phases take {figures.percent(row.share)} of the iteration")
     return "  ".join(parts)
 
 
 def evaluation_line(evaluation: EvaluationFigures) -> str:
     """``evaluation at step 500,000: 5,301.1 +/- 101.20 over 10 episodes (best so far)``."""
-    sd = evaluation.sd if math.isfinite(evaluation.sd) else 0.0
+    episodes = "episode" if evaluation.episodes == 1 else "episodes"
+    # a single episode has no deviation
+    spread = f" +/- {figures.value(evaluation.sd)}" if math.isfinite(evaluation.sd) else ""
     best = (
         "best so far"
         if evaluation.best_env_steps == evaluation.env_steps
@@ -109,6 +143,6 @@ def evaluation_line(evaluation: EvaluationFigures) -> str:
     )
     return (
         f"evaluation at step {figures.count(evaluation.env_steps)}: "
-        f"{figures.value(evaluation.mean)} +/- {figures.value(sd)} "
-        f"over {figures.count(evaluation.episodes)} episodes ({best})"
+        f"{figures.value(evaluation.mean)}{spread} "
+        f"over {figures.count(evaluation.episodes)} {episodes} ({best})"
     )

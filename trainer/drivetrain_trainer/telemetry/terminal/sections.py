@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from drivetrain_trainer.telemetry.terminal import figures
@@ -10,6 +11,7 @@ from drivetrain_trainer.telemetry.terminal.layout import (
     Span,
     Tone,
     segment,
+    shorten,
     spread,
 )
 
@@ -22,14 +24,22 @@ if TYPE_CHECKING:
         MetricRow,
         PanelModel,
         RewardRow,
-        TimingRow,
+        TermGroup,
     )
+    from drivetrain_trainer.telemetry.terminal.timings import TimingRow
 
 INDENT = "  "
 _MEASURE = 46
 """Cells a row uses at most, so that a figure stays near its label."""
 _SHARE_CELLS = 7
 _MILLISECOND_CELLS = 8
+_PEAK_FORMS: tuple[Callable[[float], str], ...] = (
+    figures.value,
+    lambda peak: figures.compact(peak, 4),
+    lambda peak: figures.compact(peak, 3),
+    lambda peak: figures.compact(peak, 2),
+)
+"""From all digits to two."""
 
 
 def metric_block(title: str, rows: Sequence[MetricRow], width: int, glyphs: Glyphs) -> list[Line]:
@@ -42,30 +52,68 @@ def metric_block(title: str, rows: Sequence[MetricRow], width: int, glyphs: Glyp
     return lines
 
 
-def reward_block(model: PanelModel, width: int, glyphs: Glyphs, *, with_terms: bool) -> list[Line]:
-    """Rewards with their peaks, the evaluation, and the terms."""
+def reward_block(
+    model: PanelModel, width: int, glyphs: Glyphs, *, most_terms: int, precise: bool
+) -> list[Line]:
+    """Rewards with their peaks, the evaluation, and the terms.
+
+    Args:
+        model: what to show.
+        width: cells.
+        glyphs: characters to draw with.
+        most_terms: terms of a family that are listed one by one; the others are counted.
+        precise: whether peaks may have all their digits. They lose more of them before a label
+            is cut: the name of a term, which is long, in its middle, and no other label.
+    """
     measure = min(width, _MEASURE)
-    rows = [*model.rewards, *(model.terms if with_terms else ())]
-    peaks = _peak_texts(rows, measure)
-    peak_cells = max(map(len, peaks), default=0)
-    heading = [Span("Rewards", Tone.HEADING)]
+    terms, hidden = _listed(model.reward_terms, most_terms)
+    peaks = _peak_texts((*model.rewards, *terms), measure, precise=precise)
+    peak_cells = max(map(len, peaks.values()), default=0)
     columns = f"mean {'peak':>{peak_cells + 1}}" if peak_cells else "mean"
+    heading = [Span("Rewards", Tone.HEADING)]
     lines = [_padded(heading, [Span(columns, Tone.QUIET)], measure, width, glyphs)]
-    evaluation_at = len(model.rewards)
-    for index, (row, peak) in enumerate(zip(rows, peaks, strict=True)):
-        if index == evaluation_at:
-            lines += _evaluation(model.evaluation, measure, width, glyphs)
-        label = Span(INDENT * row.indented + row.label)
-        right = [_figure(figures.value(row.value))]
-        if peak_cells:
-            right.append(Span(f" {peak:>{peak_cells + 1}}", Tone.QUIET))
-        lines.append(_padded([label], right, measure, width, glyphs))
-    if len(rows) <= evaluation_at:
-        lines += _evaluation(model.evaluation, measure, width, glyphs)
-    if with_terms and model.hidden_terms:
-        more = Span(f"{INDENT}and {model.hidden_terms} more terms", Tone.QUIET)
-        lines.append(_padded([more], [], measure, width, glyphs))
-    return lines
+
+    def add(row: RewardRow) -> None:
+        peak = f"{peaks.get(row.label, ''):>{peak_cells + 2}}" if peak_cells else ""
+        lines.append(_term(row, peak, width, glyphs))
+
+    for row in model.rewards:
+        add(row)
+    lines += _evaluation(model.evaluation, measure, width, glyphs)
+    for row in terms:
+        add(row)
+    return [*lines, *_more(hidden, width, glyphs)]
+
+
+def term_block(group: TermGroup, width: int, glyphs: Glyphs, *, most_terms: int) -> list[Line]:
+    """A heading, then the members of a family, which have no peaks."""
+    measure = min(width, _MEASURE)
+    terms, hidden = _listed(group, most_terms)
+    heading = _padded([Span(group.title, Tone.HEADING)], [], measure, width, glyphs)
+    lines = [_term(row, "", width, glyphs) for row in terms]
+    return [heading, *lines, *_more(hidden, width, glyphs)] if terms else []
+
+
+def _term(row: RewardRow, peak: str, width: int, glyphs: Glyphs) -> Line:
+    """Label, value and the column of peaks, where there is one."""
+    measure = min(width, _MEASURE)
+    text = figures.value(row.value)
+    room = measure - len(text) - len(peak) - 1
+    label = Span(shorten(INDENT * row.indented + row.label, room, glyphs))
+    return _padded([label], [_figure(text), Span(peak, Tone.QUIET)], measure, width, glyphs)
+
+
+def _listed(group: TermGroup, most: int) -> tuple[tuple[RewardRow, ...], int]:
+    """The first terms, and how many more there are: never one, which needs a line as well."""
+    if not most:
+        return (), 0
+    listed = group.rows if len(group.rows) == most + 1 else group.rows[:most]
+    return listed, len(group.rows) - len(listed)
+
+
+def _more(hidden: int, width: int, glyphs: Glyphs) -> list[Line]:
+    text = Span(f"{INDENT}+{hidden} more", Tone.QUIET)
+    return [spread([text], [], width, glyphs)] if hidden else []
 
 
 def timing_block(title: str, rows: Sequence[TimingRow], width: int, glyphs: Glyphs) -> list[Line]:
@@ -75,7 +123,7 @@ def timing_block(title: str, rows: Sequence[TimingRow], width: int, glyphs: Glyp
     units = f"{'ms':>{_MILLISECOND_CELLS}}" + (f"{'%':>{_SHARE_CELLS}}" if shares else "")
     heading = [Span(title, Tone.HEADING)]
     lines = [_padded(heading, [Span(units, Tone.QUIET)] if rows else [], measure, width, glyphs)]
-    phases = [row for row in rows if not (row.total or row.indented)]
+    phases = [row for row in rows if not (row.total or row.indented or row.violation)]
     longest = max(phases, key=lambda row: row.milliseconds, default=None)
     for row in rows:
         tone = _timing_tone(row, longest=row is longest)
@@ -92,7 +140,8 @@ def strip(rows: Sequence[MetricRow], width: int, glyphs: Glyphs) -> list[Line]:
     lines: list[Line] = []
     pending: list[Span] = []
     for row in rows:
-        fact = [Span(f"{row.label} ", Tone.QUIET), Span(row.text, Tone.FIGURE)]
+        label = Span(f"{row.label} " if row.label else "", Tone.QUIET)
+        fact = [label, Span(row.text, Tone.FIGURE)]
         joined = [*pending, Span(f" {glyphs.dot} ", Tone.FRAME), *fact] if pending else fact
         if pending and sum(span.width for span in joined) > width:
             lines.append(spread(pending, (), width, glyphs))
@@ -129,7 +178,9 @@ def _evaluation(
 ) -> list[Line]:
     if evaluation is None:
         return []
-    result = f"{figures.value(evaluation.mean)} {glyphs.plus_minus} {figures.value(evaluation.sd)}"
+    result = figures.value(evaluation.mean)
+    if math.isfinite(evaluation.sd):  # a single episode has none
+        result += f" {glyphs.plus_minus} {figures.value(evaluation.sd)}"
     best = f"{figures.value(evaluation.best_mean)} at {figures.compact(evaluation.best_env_steps)}"
     improved = evaluation.best_env_steps == evaluation.env_steps
     tone = Tone.STRONG if improved else Tone.FIGURE
@@ -139,23 +190,20 @@ def _evaluation(
     ]
 
 
-def _peak_texts(rows: Sequence[RewardRow], measure: int) -> list[str]:
-    """Peaks with as many digits as fit beside whole labels and values, or none at all."""
-    labels = [len(INDENT) * row.indented + len(row.label) for row in rows]
-    values = [len(figures.value(row.value)) for row in rows]
-    taken = max((a + b for a, b in zip(labels, values, strict=True)), default=0)
-    formats: tuple[Callable[[float], str], ...] = (
-        figures.value,
-        lambda peak: figures.compact(peak, 4),
-        lambda peak: figures.compact(peak, 3),
-        lambda peak: figures.compact(peak, 2),
-    )
-    for form in formats:
-        texts = ["" if row.peak is None else form(row.peak) for row in rows]
-        cells = max(map(len, texts), default=0)
-        if cells and taken + cells + 3 <= measure:
-            return texts
-    return [""] * len(rows)
+def _peak_texts(rows: Sequence[RewardRow], measure: int, *, precise: bool) -> dict[str, str]:
+    """Peaks with as many digits as fit beside whole labels, and two at least."""
+    taken = max(map(_taken, rows), default=0)
+    peaks = {row.label: row.peak for row in rows if row.peak is not None}
+    texts: dict[str, str] = {}
+    for form in _PEAK_FORMS if precise else _PEAK_FORMS[1:]:
+        texts = {label: form(peak) for label, peak in peaks.items()}
+        if taken + max(map(len, texts.values()), default=0) + 3 <= measure:
+            break
+    return texts
+
+
+def _taken(row: RewardRow) -> int:
+    return len(INDENT) * row.indented + len(row.label) + len(figures.value(row.value))
 
 
 def _share(row: TimingRow) -> str:
@@ -163,6 +211,8 @@ def _share(row: TimingRow) -> str:
 
 
 def _timing_tone(row: TimingRow, *, longest: bool) -> Tone:
+    if row.violation:
+        return Tone.ALARM
     if row.total:
         return Tone.HEADING
     if row.indented:

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from drivetrain_api.metrics import FAMILIES, METRICS, Owner
+from drivetrain_trainer.telemetry import timeline
 from drivetrain_trainer.telemetry.terminal.model import PEAKED, Snapshot
 from drivetrain_trainer.telemetry.terminal.window import Pace, SlidingMean
 
@@ -19,6 +21,15 @@ _ROWS = "rows per second"
 """Name under which the window averages a figure that has no tag: it is never persisted."""
 
 
+_LEARNER_TAGS = frozenset(tag for tag, metric in METRICS.items() if metric.owner is Owner.LEARNER)
+_TRACKER_PREFIXES = tuple(family.prefix for family in FAMILIES if family.owner is Owner.TRACKER)
+
+
+def _is_shown(tag: str) -> bool:
+    """The stats tracker's families are for backends: hundreds of tags, none of them shown."""
+    return tag in METRICS or not tag.startswith(_TRACKER_PREFIXES)
+
+
 class TerminalState:
     """Takes reports on the training thread and gives snapshots to the redraw thread."""
 
@@ -29,6 +40,9 @@ class TerminalState:
         self._window = SlidingMean()
         self._pace = Pace()
         self._peaks: dict[str, float] = {}
+        self._phases = frozenset(timeline.learner_phases(facts.algo))
+        self._known_phases: set[str] = set()
+        self._measured = False
         self._latest: Record | None = None
         self._buffer_rows: int | None = None
         self._evaluation: EvaluationFigures | None = None
@@ -37,16 +51,18 @@ class TerminalState:
     def update(self, record: Record) -> None:
         """Take a reduced report."""
         now = self._clock()
-        values = dict(record.values)
+        sample = not _LEARNER_TAGS.isdisjoint(record.values)
+        values = {tag: value for tag, value in record.values.items() if _is_shown(tag)}
         if record.learner_rows_per_second is not None:
             values[_ROWS] = record.learner_rows_per_second
         with self._lock:
             self._latest = record
             if record.buffer_rows is not None:
                 self._buffer_rows = record.buffer_rows
-            self._window.append(now, values)
+            self._complete_timeline(values)
+            self._window.append(now, values, sample=sample)
             self._pace.append(now, self._position(record))
-            for tag, value in record.values.items():
+            for tag, value in values.items():
                 if tag.startswith(PEAKED) and value > self._peaks.get(tag, float("-inf")):
                     self._peaks[tag] = value
 
@@ -74,6 +90,24 @@ class TerminalState:
                 buffer_rows=self._buffer_rows,
                 evaluation=self._evaluation,
             )
+
+    def _complete_timeline(self, values: dict[str, float]) -> None:
+        """Make the means of the learner's phases add up to the mean of Iter Wall.
+
+        A phase that an iteration did not have took no time of it, and phases of an iteration
+        that was not measured as a whole are left out.
+        """
+        held = self._phases & values.keys()
+        if timeline.ITERATION_TIME not in values:
+            for tag in held if self._measured else ():
+                del values[tag]
+            return
+        if not self._measured:
+            self._measured = True
+            self._window.forget(self._phases)
+        self._known_phases |= held
+        for tag in self._known_phases - held:
+            values[tag] = 0.0
 
     def _position(self, record: Record) -> int:
         counts_iterations = (

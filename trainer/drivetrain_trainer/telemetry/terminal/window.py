@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 WINDOW_S = 2.0
 """Seconds that terminal values are averaged over."""
@@ -30,7 +30,7 @@ class WindowMeans:
     """Means over the window, with the last known value of a tag that it does not hold."""
 
     samples: int
-    """Reports in the window."""
+    """Reports in the window that count as samples."""
     values: Mapping[str, float]
     """Tag -> mean; a NaN in the window makes the mean NaN."""
 
@@ -49,13 +49,13 @@ class SlidingMean:
         self._buckets: deque[_Bucket] = deque()
         self._last: dict[str, float] = {}
 
-    def append(self, now: float, values: Mapping[str, float]) -> None:
-        """Take a report at time `now` (seconds, monotonic)."""
+    def append(self, now: float, values: Mapping[str, float], *, sample: bool = True) -> None:
+        """Take a report at time `now` (seconds, monotonic); `sample` says whether it counts."""
         self._evict(now)
         if not self._buckets or now - self._buckets[-1].start >= self._width_s:
             self._buckets.append(_Bucket(now))
         bucket = self._buckets[-1]
-        bucket.samples += 1
+        bucket.samples += sample
         for tag, value in values.items():
             bucket.sums[tag] = bucket.sums.get(tag, 0.0) + value
             bucket.counts[tag] = bucket.counts.get(tag, 0) + 1
@@ -72,6 +72,14 @@ class SlidingMean:
                 counts[tag] = counts.get(tag, 0) + bucket.counts[tag]
         means = {tag: total / counts[tag] for tag, total in sums.items()}
         return WindowMeans(sum(b.samples for b in self._buckets), self._last | means)
+
+    def forget(self, tags: Iterable[str]) -> None:
+        """Drop what is known of some tags."""
+        for tag in tags:
+            self._last.pop(tag, None)
+            for bucket in self._buckets:
+                bucket.sums.pop(tag, None)
+                bucket.counts.pop(tag, None)
 
     def _evict(self, now: float) -> None:
         while self._buckets and now - self._buckets[0].start > self._span_s:

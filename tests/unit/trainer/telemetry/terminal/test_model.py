@@ -3,15 +3,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.telemetry import timeline
 from drivetrain_trainer.telemetry.facts import MpsStatus, SystemFacts
-from drivetrain_trainer.telemetry.terminal.model import (
-    MAX_TERMS,
-    PanelModel,
-    Snapshot,
-    build,
+from drivetrain_trainer.telemetry.terminal.model import PanelModel, Snapshot, build
+from drivetrain_trainer.telemetry.terminal.timings import (
+    ACCOUNTED,
+    CYCLE,
+    OTHER,
     collector_rows,
     learner_rows,
 )
@@ -56,8 +58,34 @@ def test_other_is_never_negative() -> None:
     assert [(row.label, row.milliseconds, row.share) for row in rows] == [
         ("Learning", 2.0, 2.0),
         ("Other", 0.0, 0.0),
+        ("Accounted > Wall", 2.0, 2.0),
         ("Iter Wall", 1.0, 1.0),
     ]
+    assert [row.label for row in rows if row.violation] == ["Accounted > Wall"]
+
+
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=7))
+def test_rounding_is_no_violation(phases: list[float]) -> None:
+    means = dict(zip(timeline.LEARNER_PHASES[:6], phases, strict=False))
+    means["Perf/iteration_time"] = sum(phases) / 1000
+    assert not any(row.violation for row in learner_rows(means))
+
+
+def test_where_the_learners_thread_collects_the_rollout_is_a_phase_of_it() -> None:
+    means = {
+        "Perf/iteration_time": 1.0,
+        "Perf/collection_time": 0.75,
+        "Perf/learning_time": 0.2,
+        "Perf/collector_env_step_ms": 1.0,
+    }
+    assert [(row.label, row.milliseconds, row.share) for row in learner_rows(means, "ppo")] == [
+        ("Rollout Wall", 750.0, 0.75),
+        ("Learning", 200.0, 0.2),
+        ("Other", pytest.approx(50.0), pytest.approx(0.05)),
+        ("Iter Wall", 1000.0, 1.0),
+    ]
+    assert collector_rows(means, "ppo") == ()
+    assert [row.label for row in learner_rows(means, "sac")] == ["Learning", "Other", "Iter Wall"]
 
 
 def test_without_a_measured_iteration_there_are_no_shares() -> None:
@@ -114,14 +142,14 @@ def test_a_collector_that_owns_its_policy_reports_milliseconds_alone() -> None:
     ]
 
 
-def test_ingress_gauges_stand_among_diagnostics_not_losses(model: PanelModel) -> None:
-    diagnostics = {row.label: row for row in model.diagnostics}
-    assert diagnostics["Ingress Backpressure"].text == "12.20 ms"
-    assert diagnostics["Ingress Depth"].text == "2"
-    assert all(row.indented for row in model.diagnostics)
-    losses = [row.label for row in model.metrics]
-    assert "Actor Loss" in losses
-    assert not any("Ingress" in label for label in losses)
+def test_ingress_gauges_stand_apart_from_losses_and_diagnostics(model: PanelModel) -> None:
+    transport = {row.label: row.text for row in model.transport}
+    assert transport["Ingress Backpressure"] == "12.20 ms"
+    assert transport["Ingress Depth"] == "2"
+    assert all(row.indented for row in (*model.diagnostics, *model.transport))
+    assert "Actor Loss" in [row.label for row in model.metrics]
+    others = (*model.metrics, *model.diagnostics, *model.learner)
+    assert not any("Ingress" in row.label for row in others)
 
 
 def test_each_metric_has_one_place(model: PanelModel) -> None:
@@ -130,8 +158,10 @@ def test_each_metric_has_one_place(model: PanelModel) -> None:
         for rows in (
             model.metrics,
             model.diagnostics,
+            model.transport,
             model.rewards,
-            model.terms,
+            model.reward_terms.rows,
+            *(group.rows for group in model.other_terms),
             model.learner,
             model.collector,
             model.system,
@@ -145,17 +175,17 @@ def test_system_facts(facts: SystemFacts, report: dict[str, float]) -> None:
     two = replace(facts, ranks=2, gpus=2, mps=MpsStatus.AMBIENT)
     rows = build(Snapshot(two, report, buffer_rows=531_200)).system
     assert {row.label: row.text for row in rows} == {
-        "Buffer": "531.2k / 1M",
-        "Timeouts": "100.0 %",
+        "Buffer / rank": "531.2k / 1M",
+        "Timeout Rate": "100.0 %",
         "Envs": "64 x 2 ranks",
         "Batch / rank": "256",
-        "MPS": "ambient",
+        "CUDA MPS": "ambient",
     }
 
 
 def test_timeouts_are_unknown_before_an_episode_ended(facts: SystemFacts) -> None:
     rows = {row.label: row.text for row in build(Snapshot(facts, {})).system}
-    assert rows["Timeouts"] == "-"
+    assert rows["Timeout Rate"] == "-"
 
 
 @pytest.mark.parametrize(
@@ -180,8 +210,29 @@ def test_progress_and_remaining_time(
     assert (made.position, made.target, made.unit, made.share, made.eta_s) == expected
 
 
-def test_terms_beyond_the_first_are_counted(facts: SystemFacts) -> None:
-    means = {f"reward/term_{index:02}": 1.0 for index in range(MAX_TERMS + 3)}
-    model = build(Snapshot(facts, means))
-    assert len(model.terms) == MAX_TERMS
-    assert model.hidden_terms == 3
+def test_labels_are_unique(model: PanelModel) -> None:
+    labels = [metric.label for metric in METRICS.values()]
+    labels += [OTHER, CYCLE, ACCOUNTED]
+    shown_elsewhere = {"Timeout Rate"}
+    labels += [row.label for row in model.system if row.label not in shown_elsewhere]
+    assert len(labels) == len(set(labels))
+
+
+def test_terms_stand_by_family(facts: SystemFacts) -> None:
+    means = {
+        "reward/b": 1.0,
+        "reward/a": 2.0,
+        "Episode_Termination/fell": 3.0,
+        "Curriculum/level": 4.0,
+        "timeperf/rollout": 5.0,
+        "rollout/reward": 6.0,
+    }
+    model = build(Snapshot(facts, means, peaks={"reward/a": 2.5}))
+    assert [(row.label, row.value, row.peak) for row in model.reward_terms.rows] == [
+        ("a", 2.0, 2.5),
+        ("b", 1.0, None),
+    ]
+    assert [(group.title, [row.label for row in group.rows]) for group in model.other_terms] == [
+        ("Terminations", ["fell"]),
+        ("Environment", ["Curriculum/level"]),
+    ]

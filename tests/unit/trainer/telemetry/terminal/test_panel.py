@@ -6,6 +6,7 @@ After a change that is meant, run with ``DRIVETRAIN_UPDATE_SNAPSHOTS=1`` and rea
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.panel.stored import NAMES, stored_snapshot
 
+from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
 from drivetrain_trainer.telemetry.terminal.glyphs import ASCII, UNICODE, Glyphs, glyphs_for
 from drivetrain_trainer.telemetry.terminal.model import PanelModel, Snapshot, build
-from drivetrain_trainer.telemetry.terminal.panel import render
+from drivetrain_trainer.telemetry.terminal.panel import LEAST_COLUMNS, LEAST_LINES, render
 
+WIDTHS = (60, 80, 95, 96, 119, 120, 200)
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 SEPARATORS = {"│", "┬", "┴", "┼"}
 
@@ -49,18 +53,32 @@ def draw(model: PanelModel, width: int, height: int = 1000, glyphs: Glyphs = UNI
     return ["".join(part.text for part in line) for line in render(model, width, height, glyphs)]
 
 
-@pytest.mark.parametrize("width", [60, 80, 95, 96, 119, 120, 200])
-def test_drawing(model: PanelModel, width: int) -> None:
-    drawn = "\n".join(line.rstrip() for line in draw(model, width)) + "\n"
-    path = SNAPSHOTS / f"panel_{width}.txt"
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_drawing(name: str, width: int) -> None:
+    drawn = "\n".join(line.rstrip() for line in draw(build(stored_snapshot(name)), width)) + "\n"
+    path = SNAPSHOTS / f"{name}_{width}.txt"
     if os.environ.get("DRIVETRAIN_UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
         path.write_text(drawn, encoding="utf-8")
     assert drawn == path.read_text(encoding="utf-8")
 
 
-@given(width=st.integers(40, 240), height=st.integers(5, 80))
-def test_every_line_has_the_width_and_the_frame_is_closed(width: int, height: int) -> None:
-    lines = draw(STATIC_MODEL, width, height)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_cut(name: str, width: int) -> None:
+    assert UNICODE.ellipsis not in "".join(draw(build(stored_snapshot(name)), width))
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    width=st.integers(LEAST_COLUMNS, 240),
+    height=st.integers(LEAST_LINES, 80),
+)
+def test_every_line_has_the_width_and_the_frame_is_closed(
+    name: str, width: int, height: int
+) -> None:
+    lines = draw(STORED[name], width, height)
     assert {len(line) for line in lines} == {width}
     assert len(lines) <= height
     assert lines[0][0] + lines[0][-1] + lines[-1][0] + lines[-1][-1] == "╭╮╰╯"
@@ -122,25 +140,124 @@ def test_header_shows_gpus_window_progress_and_rates(
         assert part in text
 
 
-@pytest.mark.parametrize(("width", "peak"), [(46, "5,200.1"), (40, "   5.2k")])
+@pytest.mark.parametrize(("width", "peak"), [(95, "5.2k"), (96, "5,200.1"), (120, "5,200.1")])
+def test_peaks_have_fewer_digits_below_96_columns(model: PanelModel, width: int, peak: str) -> None:
+    line = next(line for line in draw(model, width) if "Mean Reward" in line)
+    assert re.search(rf"5,123.2 +{re.escape(peak)} ", line)
+
+
+@pytest.mark.parametrize(
+    ("letters", "peak"), [(14, "  0.06667"), (22, "  0.0667"), (23, "  0.067"), (30, "  0.067")]
+)
 def test_peaks_lose_digits_before_labels_are_cut(
-    facts: SystemFacts, report: dict[str, float], width: int, peak: str
+    facts: SystemFacts, letters: int, peak: str
 ) -> None:
-    report["reward/twenty_letters_long_"] = 0.5
-    lines = draw(make_model(facts, report), width)
-    line = next(line for line in lines if "Mean Reward" in line)
-    assert "5,123.2" in line
-    assert peak in line
-    assert any("twenty_letters_long_ " in line for line in lines)
+    name = "r" * letters
+    means = {"Train/mean_reward": 5.0, f"reward/{name}": -0.25}
+    peaks = {"Train/mean_reward": 5200.123, f"reward/{name}": 1 / 15}
+    lines = draw(build(Snapshot(facts, means, peaks=peaks)), 44)
+    mean = next(line for line in lines if "Mean Reward" in line)
+    assert "  5.2k" in mean
+    term = next(line for line in lines if "rrr" in line)
+    assert "-0.2500" in term
+    assert (name in term) == (letters <= 23)
+    assert term.rstrip(" │").endswith(peak)
 
 
-def test_labels_are_cut_last(facts: SystemFacts, report: dict[str, float]) -> None:
-    report["reward/a_very_long_name_of_a_reward_term"] = 0.5
+def test_long_names_of_terms_are_cut_in_their_middle(
+    facts: SystemFacts, report: dict[str, float]
+) -> None:
+    report["reward/penalty_of_joint_positions_left"] = 0.5
+    report["reward/penalty_of_joint_positions_right"] = 0.25
     lines = draw(make_model(facts, report), 44)
-    line = next(line for line in lines if "a_very_long" in line)
-    assert "0.5000" in line
-    assert "a_very_long_name_of_a_reward_te" in line
-    assert not any("peak" in line for line in lines)
+    terms = [line for line in lines if "penalty" in line]
+    assert [(line.count("…"), "left" in line, "right" in line) for line in terms] == [
+        (1, True, False),
+        (1, False, True),
+    ]
+    assert any("Mean Reward" in line and "5.2k" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("height", "listed", "more"), [(1000, 16, 4), (36, 8, 12), (32, 4, 16), (26, 4, 16)]
+)
+def test_terms_are_bounded_and_the_others_counted(
+    facts: SystemFacts, height: int, listed: int, more: int
+) -> None:
+    means = {f"reward/term_{index:02}": 1.0 for index in range(20)}
+    lines = draw(build(Snapshot(facts, STORED_MEANS | means)), 100, height)
+    text = "\n".join(lines)
+    assert len(lines) <= height
+    assert text.count("term_") == listed
+    assert f"+{more} more" in text
+
+
+def test_never_one_more(facts: SystemFacts) -> None:
+    means = {f"reward/term_{index:02}": 1.0 for index in range(17)}
+    text = "\n".join(draw(build(Snapshot(facts, means)), 100))
+    assert text.count("term_") == 17
+    assert "more" not in text
+
+
+def test_families_of_the_environment_keep_their_whole_tag(
+    facts: SystemFacts, report: dict[str, float]
+) -> None:
+    report["Curriculum/terrain_level"] = 3.5
+    for width in (60, 100, 130):
+        lines = draw(make_model(facts, report), width)
+        assert any("Environment" in line for line in lines)
+        assert any("  Curriculum/terrain_level " in line and "3.5000" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 96, 120])
+def test_phases_beyond_the_iteration_are_shown_as_a_violation(
+    facts: SystemFacts, report: dict[str, float], width: int
+) -> None:
+    report["Perf/learning_time"] = 0.008
+    lines = render(make_model(facts, report), width, 1000, UNICODE)
+    parts = [part for line in lines for part in line if "Accounted > Wall" in part.text]
+    assert len(parts) == 1
+    assert "red" in str(parts[0].style)
+    text = "\n".join(draw(make_model(facts, report), width))
+    assert re.search(r"Other +0.00 +0.0", text)
+    assert re.search(r"Accounted > Wall +9.98 +127.0", text)
+    assert re.search(r"Iter Wall +7.86 +100.0", text)
+
+
+def test_no_iteration_within_its_wall_is_a_violation(model: PanelModel) -> None:
+    assert "Accounted" not in "".join(draw(model, 120))
+
+
+def test_a_run_without_replay_shows_none_of_it() -> None:
+    text = "\n".join(draw(STORED["ppo"], 120))
+    for absent in ("Rows/s", "Ingress", "Replay", "Collector", "Inference", "Buffer", "Transport"):
+        assert absent not in text
+    assert re.search(r"Rollout Wall +811.7 +69.2", text)
+    assert re.search(r"Learning +339.1 +28.9", text)
+
+
+def test_appo_shows_its_own_phases_and_a_collector_without_shares() -> None:
+    lines = draw(STORED["appo"], 120)
+    text = "\n".join(lines)
+    assert re.search(r"Replay Stage +4.12 +4.4", text)
+    assert re.search(r"Weight Publish +1.23 +1.3", text)
+    collector = next(line for line in lines if "own clock" in line).split("│")[2]
+    assert collector.rstrip().endswith("ms")
+    rollout = next(line for line in lines if "Rollout Wall" in line).split("│")[2]
+    assert rollout.split() == ["Rollout", "Wall", "92.10"]
+    assert "Cycle" not in text
+
+
+def test_a_cpu_run_says_so(model: PanelModel) -> None:
+    assert draw(model, 80)[0].endswith(" GPUs 0 (CPU) ─╮")
+
+
+@pytest.mark.parametrize(("width", "height"), [(39, 24), (80, 5), (10, 3), (4, 1), (1, 1)])
+def test_a_tiny_terminal_gets_a_few_words(model: PanelModel, width: int, height: int) -> None:
+    lines = draw(model, width, height)
+    assert 1 <= len(lines) <= height
+    assert {len(line) for line in lines} == {width}
+    assert lines[0][:2] == "53" or width == 1
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (130, 24), (200, 26)])
@@ -220,19 +337,7 @@ def test_not_a_number_stands_out(facts: SystemFacts, report: dict[str, float]) -
     assert "red" in styles["nan"]
 
 
-STATIC_MODEL = build(
-    Snapshot(
-        SystemFacts("run", "sac", "hopper", "mujoco", 4, 256, target_env_steps=1000),
-        {
-            "Loss/actor": 1.0,
-            "Train/mean_reward": 2.0,
-            "Train/target_q_max": 3.0,
-            "Perf/iteration_time": 0.1,
-            "Perf/learning_time": 0.05,
-            "reward/a": 1.0,
-            "Perf/collector_env_step_ms": 1.0,
-            "Perf/collector_env_step_backend_ms": 0.5,
-        },
-        env_steps=100,
-    )
-)
+STORED_MEANS = {
+    tag: value for tag, value in stored_snapshot("appo").means.items() if tag in METRICS
+}
+STORED = {name: build(stored_snapshot(name)) for name in NAMES}

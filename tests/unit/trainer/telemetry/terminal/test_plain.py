@@ -52,7 +52,7 @@ def test_lines_say_what_is_trained_and_where_it_stands(
     opening, progress = stream.getvalue().splitlines()
     assert opening == (
         "training sac on half_cheetah (mujoco), run 2026-03-09_18-30-00_mujoco: "
-        "1 rank, 64 envs, batch 256, GPUs 0"
+        "1 rank, 64 envs, batch 256 a rank, GPUs 0"
     )
     assert progress == ("step 531,200/1,000,000  53.1 %  8,142 steps/s  reward 5,123.2  eta -")
     assert stream.getvalue().isascii()
@@ -120,4 +120,4 @@ def test_a_closed_stream_ends_the_lines_and_not_training(
 
 def test_the_line_of_an_evaluation_without_a_deviation() -> None:
     line = evaluation_line(EvaluationFigures(1, 2.0, float("nan"), 1, 2.0, 1))
-    assert "2.0000 +/- 0 over 1 episodes" in line
+    assert "2.0000 over 1 episode (" in line
