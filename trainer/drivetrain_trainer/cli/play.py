@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from drivetrain_trainer.cli.refusal import refusing
+
+if TYPE_CHECKING:
+    from drivetrain_trainer.evaluation.play import PlayedVideo
+    from drivetrain_trainer.evaluation.policy_loading import LoadedPolicy
 
 
 @click.command()
@@ -35,6 +40,12 @@ from drivetrain_trainer.cli.refusal import refusing
     type=click.Path(dir_okay=False, path_type=Path),
     help="File of the video.  [default: play_video.mp4 in the run directory]",
 )
+@click.option(
+    "--upload/--no-upload",
+    default=None,
+    help="Insist on adding the video to the run's page in Weights & Biases, or do not; without "
+    "either, it is added where the run has one.",
+)
 def play(
     checkpoint: Path,
     *,
@@ -43,6 +54,7 @@ def play(
     latest: bool,
     video: bool | None,
     output: Path | None,
+    upload: bool | None,
 ) -> None:
     """Evaluate a trained policy and film one episode.
 
@@ -64,5 +76,23 @@ def play(
             if video:
                 raise
             click.echo(str(error), err=True)
-        else:
-            click.echo(f"  video   {filmed.path} ({filmed.seconds:.1f} s, {filmed.backend})")
+            return
+        click.echo(f"  video   {filmed.path} ({filmed.seconds:.1f} s, {filmed.backend})")
+        if upload is not False:
+            _upload(loaded, filmed, insist=upload is True)
+
+
+def _upload(loaded: LoadedPolicy, filmed: PlayedVideo, *, insist: bool) -> None:
+    from drivetrain_trainer.evaluation import play as playing  # noqa: PLC0415 - as above
+
+    try:
+        where = playing.upload(loaded, filmed)
+    except playing.UploadError as error:
+        if insist:
+            raise
+        click.echo(str(error), err=True)
+        return
+    if where is not None:
+        click.echo(f"  page    {where}")
+    elif insist:
+        raise playing.UploadError("the run has no page in Weights & Biases to add the video to")

@@ -10,13 +10,30 @@ from drivetrain_trainer.evaluation.evaluator import EvaluationResult, Evaluator
 from drivetrain_trainer.evaluation.policy_loading import POLICY_REFUSALS, LoadedPolicy, load_policy
 from drivetrain_trainer.evaluation.recording import record_episode
 from drivetrain_trainer.evaluation.video import VIDEO_FILE, GlBackend, VideoError, make_video
+from drivetrain_trainer.telemetry.backends.wandb_link import WandbError
+from drivetrain_trainer.telemetry.backends.wandb_session import send_video
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["REFUSALS", "PlayedVideo", "VideoError", "describe", "evaluate", "film", "load"]
+__all__ = [
+    "REFUSALS",
+    "PlayedVideo",
+    "UploadError",
+    "VideoError",
+    "describe",
+    "evaluate",
+    "film",
+    "load",
+    "upload",
+]
 
-REFUSALS: Final = (*POLICY_REFUSALS, VideoError)
+
+class UploadError(Exception):
+    """The video is there, and was not added to the run's page."""
+
+
+REFUSALS: Final = (*POLICY_REFUSALS, VideoError, UploadError)
 """Errors that a person can mend."""
 load = load_policy
 
@@ -62,6 +79,23 @@ def film(loaded: LoadedPolicy, *, seed: int, output: Path | None = None) -> Play
     path = output or loaded.run_directory / VIDEO_FILE
     backend = make_video(recording, path)
     return PlayedVideo(path, recording.seconds, backend)
+
+
+def upload(loaded: LoadedPolicy, video: PlayedVideo) -> str | None:
+    """Add the video to the run of Weights & Biases that the policy was trained in.
+
+    Returns:
+        Where it can be seen, or how to send it; None where there is no such run.
+
+    Raises:
+        UploadError: it was refused, or the service cannot be reached.
+    """
+    name = VIDEO_FILE.removesuffix(".mp4")
+    steps = loaded.checkpoint.env_steps
+    try:
+        return send_video(loaded.run_directory, video.path, name=name, env_steps=steps)
+    except (OSError, WandbError) as error:
+        raise UploadError(f"the video was not sent to Weights & Biases: {error}") from error
 
 
 def describe(loaded: LoadedPolicy, result: EvaluationResult) -> str:

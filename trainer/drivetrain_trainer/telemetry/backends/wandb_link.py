@@ -76,6 +76,8 @@ class WandbLink:
             WandbError: refused, or no answer within `timeout_s`: then the process is killed.
         """
         assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            raise WandbError("ProcessEnded", "earlier")
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()

@@ -16,7 +16,6 @@ import queue
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -44,13 +43,12 @@ class Session:
         """Start or go on with the run; blocks until the service answers or the time is over."""
         import wandb  # noqa: PLC0415 - takes 0.35 s; the input is watched before
 
-        online = request["mode"] == "online"
-        directory = Path(request["directory"])
+        online = request["online"]
         self._run = wandb.init(
             config=request["config"],
             settings=wandb.Settings(
-                mode=request["mode"],
-                root_dir=str(directory),
+                mode="online" if online else "offline",
+                root_dir=request["directory"],
                 use_dot_wandb=False,
                 project=request["project"],
                 entity=request["entity"],
@@ -59,7 +57,7 @@ class Session:
                 run_tags=tuple(request["tags"]) or None,
                 run_notes=request["notes"],
                 run_id=request["run_id"],
-                resume=request["resume"],
+                resume="allow",
                 init_timeout=request["init_timeout_s"],
                 # Ours: charts of the trainer's process, nothing of the code and the console.
                 x_stats_pid=request["trainer_pid"],
@@ -73,14 +71,19 @@ class Session:
                 stop_fn=_ignore_stop,
                 x_log_level=_WARNING,
                 x_transaction_log_flush_interval=FLUSH_INTERVAL_S,
+                x_update_finish_state=request["trains"],
+                x_disable_stats=not request["trains"],
+                x_save_requirements=request["trains"],
                 finish_timeout=request["finish_timeout_s"],
                 finish_timeout_raises=True,
             ),
         )
         _log_tables_without_asking(self._run)
         self._run.define_metric("*", step_metric=STEP_METRIC)
-        files = Path(self._run.settings.sync_dir)
-        return {"url": self._run.url if online else None, "files": str(files)}
+        return {
+            "url": self._run.url if online else None,
+            "files": self._run.settings.sync_dir,
+        }
 
     def log(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """One report; never waits for the network."""
