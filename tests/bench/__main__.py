@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 
 from tests.bench import (
+    bench_extract,
     bench_overlap,
     bench_sac_end_to_end,
     bench_sac_update,
     bench_start,
+    bench_stats,
     bench_stepping,
 )
 from tests.bench.operator import bench_load, bench_scale
@@ -23,6 +25,8 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "sac_end_to_end": bench_sac_end_to_end.measure,
     "overlap": bench_overlap.measure,
     "start": bench_start.measure,
+    "extract": bench_extract.measure,
+    "stats": bench_stats.measure,
     "operator_paced": bench_load.paced,
     "operator_burst": bench_load.burst,
     "operator_scale": bench_scale.scale,

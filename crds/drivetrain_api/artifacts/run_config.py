@@ -10,6 +10,7 @@ from pydantic import Field
 from drivetrain_api.algorithms import Precision
 from drivetrain_api.artifacts.base import ArtifactModel
 from drivetrain_api.base import Finite, Name, PositiveInt, ShortText, StepOffset, Text
+from drivetrain_api.metrics import Reduction, Unit
 from drivetrain_api.trainingrun import TrainingRunSpec
 
 
@@ -42,6 +43,17 @@ class ActiveTerm(ArtifactModel):
     """Columns of an action or observation term."""
     weight: Finite | None = None
     """Weight of a reward term."""
+
+
+class MetricFamily(ArtifactModel):
+    """Metrics of the environment's own, beside those that every run may have."""
+
+    prefix: ShortText
+    """With its final slash."""
+    unit: Unit
+    """What values count."""
+    reduction: Reduction
+    """How the ranks' values become one."""
 
 
 class HostFacts(ArtifactModel):
@@ -86,6 +98,8 @@ class RunFacts(ArtifactModel):
     """Width of an action."""
     terms: Annotated[tuple[ActiveTerm, ...], Field(max_length=256)] = ()
     """Active terms of the environment."""
+    metric_families: Annotated[tuple[MetricFamily, ...], Field(max_length=64)] = ()
+    """Families that the environment declares; readers of metrics know their tags by them."""
     versions: dict[ShortText, Text]
     """Package -> version of what the result depends on."""
     host: HostFacts | None = None

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
-from drivetrain_api.artifacts.run_config import RunConfig
+from drivetrain_api.artifacts.run_config import MetricFamily, RunConfig
 from drivetrain_api.artifacts.run_summary import RunSummary
-from drivetrain_api.metrics import METRICS, MetricSchema
+from drivetrain_api.metrics import METRICS, Family, MetricFamilyError, MetricSchema, Owner
 from drivetrain_trainer.analysis.events import EventFile
 from drivetrain_trainer.analysis.jsonl import JsonlFile
 from drivetrain_trainer.analysis.rows import Column, Recording, SourceFile
@@ -189,8 +190,23 @@ class RunFolder:
 
     @property
     def schema(self) -> MetricSchema:
-        """The metric schema with the families that the run declared."""
-        return MetricSchema()
+        """The metric schema with the families that the run's environment declared.
+
+        Raises:
+            SchemaError: ``run_config.json`` is damaged, or its families cannot be.
+        """
+        run = {} if self.raw_config is None else self.raw_config.get("run")
+        told = run.get("metric_families", []) if isinstance(run, dict) else []
+        try:
+            families = TypeAdapter(tuple[MetricFamily, ...]).validate_python(
+                told, extra="ignore", strict=False
+            )
+            return MetricSchema().declaring(
+                Family(family.prefix, family.unit, Owner.ENVIRONMENT, family.reduction)
+                for family in families
+            )
+        except (ValidationError, MetricFamilyError) as error:
+            raise SchemaError(f"{self.config_path}: run.metric_families: {error}") from error
 
     @property
     def bytes_to_read(self) -> int:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "json", "parquet")
 
 
-@click.command()
+EXAMPLES = """\b
+Examples:
+  drivetrain extract logs/sac/half_cheetah/2026-11-29_18-30-00_mujoco
+  drivetrain extract RUN --tag 'Train/*' --tag Perf/total_fps -o curves.csv
+  drivetrain extract OLD --legacy-unversioned --algo appo --format parquet
+"""
+
+
+@click.command(epilog=EXAMPLES)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True)
 @click.option(
@@ -53,17 +61,11 @@ def extract(
     legacy_unversioned: bool,
     algo: str | None,
 ) -> None:
-    r"""Write the metrics of a run as CSV, JSON or Parquet.
+    """Write the metrics of a run as CSV, JSON or Parquet.
 
     RUN is the directory of a live, finished or killed run. The table has a row a step with
     columns step, wall_time and one for each tag. Only metrics of the schema version that
     run_summary.json states are read; anything else is refused and nothing is written.
-
-    \b
-    Examples:
-      drivetrain extract logs/sac/half_cheetah/2026-11-29_18-30-00_mujoco
-      drivetrain extract RUN --tag 'Train/*' --tag Perf/total_fps -o curves.csv
-      drivetrain extract OLD --legacy-unversioned --algo appo --format parquet
     """
     if algo is not None and not legacy_unversioned:
         raise click.UsageError("--algo goes with --legacy-unversioned alone")

@@ -14,6 +14,7 @@ from drivetrain_api import __version__
 from drivetrain_api.artifacts.run_config import (
     ActiveTerm,
     HostFacts,
+    MetricFamily,
     ResolvedDevices,
     RunConfig,
     RunFacts,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from drivetrain_api.algorithms import Precision
     from drivetrain_api.attempt import AttemptSpec
+    from drivetrain_api.metrics import Family
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.trainingrun import TrainingRunSpec
     from drivetrain_trainer.evidence.run_directory import RunDirectory
@@ -43,6 +45,7 @@ def write_run_config(
     resolved_devices: Mapping[str, Mapping[str, str]],
     resolved_precision: Precision,
     terms: Sequence[ActiveTerm] = (),
+    families: Sequence[Family] = (),
 ) -> RunConfig:
     """Write the file; rank 0 alone, once everything is resolved.
 
@@ -55,6 +58,7 @@ def write_run_config(
             ``resolved``.
         resolved_precision: What ``algo.precision`` became.
         terms: Active terms of the environment.
+        families: Families of its own metrics.
 
     Raises:
         FencedError: a newer attempt owns the directory.
@@ -72,6 +76,10 @@ def write_run_config(
         observation_dim=task.observation_dim,
         action_dim=task.action_dim,
         terms=tuple(terms),
+        metric_families=tuple(
+            MetricFamily(prefix=family.prefix, unit=family.unit, reduction=family.reduction)
+            for family in families
+        ),
         versions=versions(),
         host=host_facts(),
     )

@@ -14,6 +14,7 @@ from drivetrain_api.algorithms import Precision
 from drivetrain_api.artifacts.run_config import ActiveTerm, RunConfig
 from drivetrain_api.attempt import AttemptSpec
 from drivetrain_api.compose import compose
+from drivetrain_api.metrics import Family, Owner, Reduction, Unit
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_trainer.evidence import run_config
 from drivetrain_trainer.evidence.fence import FencedError
@@ -40,6 +41,7 @@ def test_holds_the_composed_spec_and_the_facts(make_attempt: MakeAttempt, tmp_pa
         resolved_devices=DEVICES,
         resolved_precision=Precision.FP32,
         terms=[ActiveTerm(manager="reward", name="forward", weight=1.0)],
+        families=[Family("gait/", Unit.FRACTION, Owner.ENVIRONMENT, Reduction.SUM)],
     )
     config = RunConfig.from_json(directory.run_config.read_text())
     assert config == written
@@ -49,6 +51,8 @@ def test_holds_the_composed_spec_and_the_facts(make_attempt: MakeAttempt, tmp_pa
     assert (run.name, run.uid, run.attempt, run.world_size) == ("cheetah", "uid-1", 2, 1)
     assert run.resolved_devices.collector_tensor.resolved == "cpu"
     assert (run.observation_dim, run.action_dim, run.terms[0].name) == (17, 6, "forward")
+    (family,) = run.metric_families
+    assert (family.prefix, family.unit, family.reduction) == ("gait/", "fraction", "sum")
     assert run.versions["torch"] == version("torch")
     assert run.versions["mujoco"] == version("mujoco")
     assert run.versions["python"] == platform.python_version()
