@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactModel
@@ -19,6 +19,7 @@ from drivetrain_api.base import (
     Seed,
     ShortText,
     StepOffset,
+    Text,
 )
 from drivetrain_api.training import Simulator
 
@@ -35,6 +36,35 @@ class RunSeeds(ArtifactModel):
     """Seed of the global Python and Torch generators."""
     env: Seed
     """Seed of the environments' own generator."""
+
+
+class BackendTelemetry(ArtifactModel):
+    """How a persistent metric backend fared in the latest attempt."""
+
+    name: Name
+    """Its name in training.logger."""
+    written: StepOffset
+    """Records that it took."""
+    lost: StepOffset
+    """Records that it never took: too slow, failed, or unwritten at the end."""
+    error: Text | None = None
+    """Its first error."""
+    details: dict[ShortText, Text] = Field(default_factory=dict, max_length=32)
+    """What it tells of itself, such as `run_url`."""
+
+
+class RunTelemetry(ArtifactModel):
+    """How telemetry itself went in the latest attempt."""
+
+    reports: StepOffset
+    """Reports that were submitted."""
+    nonfinite_values: StepOffset
+    """Values of them that were NaN or infinite."""
+    overfull_timelines: StepOffset = 0
+    """Reports whose exclusive learner phases add up to more than Iter Wall, over all ranks:
+    a violation of the timeline's contract, to be reported as a defect."""
+    backends: Annotated[tuple[BackendTelemetry, ...], Field(max_length=8)] = ()
+    """One each of training.logger."""
 
 
 class RunSummary(ArtifactModel):
@@ -108,6 +138,8 @@ class RunSummary(ArtifactModel):
     """Its copy from the device."""
     backend_diagnostics: dict[ShortText, JsonValue] | None = None
     """Physics backend diagnostics of PPO, which has no runtime manifest."""
+    telemetry: RunTelemetry | None = None
+    """What metric backends wrote and lost; null before the first report."""
     error_type: ShortText | None = None
     """Class of the error on failure."""
     error: ErrorText | None = None

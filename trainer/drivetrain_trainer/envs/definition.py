@@ -14,6 +14,7 @@ from drivetrain_trainer.envs.state import TermState
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from drivetrain_api.metrics import Family
     from drivetrain_trainer.envs.rng import ManagerRng
     from drivetrain_trainer.physics.port import ModelFacts
 
@@ -47,6 +48,17 @@ class TerminationTerm:
     name: str
     compute: Quantity
     """(N,) bool."""
+
+
+@dataclass(frozen=True)
+class LogTerm:
+    """A metric of the environment's own: the mean, or the count, of something over the worlds."""
+
+    tag: str
+    """With the prefix of one of the definition's `log_families`, such as ``gait/duty``."""
+    compute: Quantity
+    """(N,): numbers of which the mean is logged; of a family that counts, (N,) bool, of which
+    the number is logged."""
 
 
 @dataclass
@@ -92,3 +104,7 @@ class EnvDefinition:
     """Derived MuJoCo fields that the terms read."""
     tracked: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     """Quantities whose change over a step terms ask for."""
+    log: tuple[LogTerm, ...] = ()
+    """Metrics beside those of rewards and terminations."""
+    log_families: tuple[Family, ...] = ()
+    """Families that their tags are of, owned by the environment."""

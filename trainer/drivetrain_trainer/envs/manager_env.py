@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from time import perf_counter
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from drivetrain_trainer.envs.errors import EnvClosedError, EnvError
 from drivetrain_trainer.envs.managers.action import ActionManager
 from drivetrain_trainer.envs.managers.event import EventManager
+from drivetrain_trainer.envs.managers.log import LogManager
 from drivetrain_trainer.envs.managers.observation import ObservationManager
 from drivetrain_trainer.envs.managers.reward import RewardManager
 from drivetrain_trainer.envs.managers.termination import TerminationManager
@@ -74,6 +75,7 @@ class ManagerEnv:
         self._terminations = TerminationManager(
             definition.terminations, self._state, definition.episode_length
         )
+        self._own_log = LogManager(definition.log, definition.log_families, self._state)
         self._events = EventManager(definition.resets, worlds, self._rng)
         self.num_envs = request.num_envs
         self.observation_dim = self._observations.size
@@ -82,7 +84,8 @@ class ManagerEnv:
         self.step_seconds = self._state.step_seconds
         self.action_low, self.action_high = self._actions.low, self._actions.high
         self.timings = StepTimings()
-        self.log_tags = (*self._rewards.tags, *self._terminations.tags)
+        self.log_tags = (*self._rewards.tags, *self._terminations.tags, *self._own_log.tags)
+        self.log_families = definition.log_families
         self._instability = Counter(dict.fromkeys((*worlds.warning_names, NONFINITE), 0))
         self._log: Mapping[str, Tensor] | None = {}
         self._episodes_ended = False
@@ -114,7 +117,7 @@ class ManagerEnv:
         """See `VectorEnv.log`; computed when it is asked for, and once for each step."""
         if self._log is None:
             ended = self._terminations.log() if self._episodes_ended else {}
-            self._log = {**self._rewards.log(), **ended}
+            self._log = {**self._rewards.log(), **ended, **self._own_log.log()}
         return self._log
 
     def reset(self) -> Tensor:
@@ -130,25 +133,26 @@ class ManagerEnv:
         worlds = self._open()
         if not self._started:
             raise EnvError("reset() before the first step")
-        began = perf_counter()
+        began = perf_counter_ns()
         self._actions.validate(action)
-        validated = perf_counter()
+        validated = perf_counter_ns()
         self._actions.apply(action)
-        applied = perf_counter()
+        applied = perf_counter_ns()
         self._log = None
         self._state.remember()
         divergence = worlds.step(self._substeps)
-        stepped = perf_counter()
+        stepped = perf_counter_ns()
         self._update(divergence)
-        updated = perf_counter()
+        updated = perf_counter_ns()
         self._reset_done()
-        ended = perf_counter()
+        ended = perf_counter_ns()
         self.timings = StepTimings(
-            action_validate=(validated - began) * 1e3,
-            apply_action=(applied - validated) * 1e3,
-            backend=(stepped - applied) * 1e3,
-            update_state=(updated - stepped) * 1e3,
-            reset_done=(ended - updated) * 1e3,
+            action_validate=(validated - began) * 1e-6,
+            apply_action=(applied - validated) * 1e-6,
+            backend=(stepped - applied) * 1e-6,
+            update_state=(updated - stepped) * 1e-6,
+            reset_done=(ended - updated) * 1e-6,
+            began_ns=began,
         )
         return self._outcome
 
@@ -191,6 +195,7 @@ class ManagerEnv:
         self._observations.compute_into(self._next_columns)
         self._rewards.compute_into(outcome.reward)
         self._terminations.compute()
+        self._own_log.compute()
         sound = all_sound(outcome.next_observation) and all_sound(outcome.reward)
         if divergence is not None or not sound:
             self._find_invalid(divergence)
@@ -211,6 +216,7 @@ class ManagerEnv:
             outcome.invalid.logical_or_(divergence.worlds)
         self._rewards.void(outcome.invalid)
         self._terminations.void(outcome.invalid)
+        self._own_log.void(outcome.invalid)
         outcome.reward.masked_fill_(outcome.invalid, 0.0)
 
     def _reset_done(self) -> None:
@@ -259,6 +265,7 @@ def _check(definition: EnvDefinition, request: EnvRequest) -> None:
         ("reset", definition.resets),
     ):
         _check_names(kind, [term.name for term in terms])
+    _check_names("log", [term.tag for term in definition.log])
 
 
 def _check_names(kind: str, names: Iterable[str]) -> None:

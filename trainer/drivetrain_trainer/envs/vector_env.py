@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from drivetrain_api.metrics import Family
     from drivetrain_trainer.physics.port import RenderState
 
 
@@ -51,7 +52,7 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class StepTimings:
-    """Wall milliseconds of the latest step's phases."""
+    """Wall milliseconds of the latest step's phases, which follow each other."""
 
     action_validate: float = 0.0
     apply_action: float = 0.0
@@ -59,6 +60,8 @@ class StepTimings:
     update_state: float = 0.0
     """Observations, rewards and terminations."""
     reset_done: float = 0.0
+    began_ns: int = 0
+    """When the first one began, of ``time.perf_counter_ns()``; 0 where that is not known."""
 
     @property
     def action_backend(self) -> float:
@@ -132,12 +135,22 @@ class VectorEnv(Protocol):
 
     @property
     def log(self) -> Mapping[str, Tensor]:
-        """0-dim means and counts of the latest step, by metric tag."""
+        """0-dim means and counts of the latest step; other frameworks' ``info["log"]``.
+
+        Entries with a slash are metrics: they are forwarded under their name, which is of a
+        family (``reward/<term>``, ``Episode_Termination/<term>``, or one of `log_families`).
+        Entries without one stay here.
+        """
         ...
 
     @property
     def log_tags(self) -> tuple[str, ...]:
-        """Every tag that `log` may hold."""
+        """Every tag with a slash that `log` may hold."""
+        ...
+
+    @property
+    def log_families(self) -> tuple[Family, ...]:
+        """Families of the environment's own, beside those that every run has."""
         ...
 
     @property

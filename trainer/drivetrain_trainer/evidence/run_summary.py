@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
+    from drivetrain_api.artifacts.run_summary import RunTelemetry
     from drivetrain_api.trainingrun import TrainingRunSpec
     from drivetrain_trainer.evidence.fence import Fence
     from drivetrain_trainer.evidence.run_directory import RunDirectory
@@ -61,6 +62,7 @@ class Figures(TypedDict, total=False):
     final_inference_forward_ms: float | None
     final_inference_d2h_ms: float | None
     backend_diagnostics: dict[str, JsonValue]
+    telemetry: RunTelemetry
 
 
 _BEST: Final = {

@@ -24,6 +24,7 @@ from drivetrain_trainer.runtime.faults import (
     StopRequestedError,
     exit_reason,
 )
+from drivetrain_trainer.tracing import NO_FLOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from drivetrain_api.metrics import Family
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.training import Simulator, TaskConfig
     from drivetrain_trainer.envs.vector_env import ActiveTerm, VectorEnv
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.ingress import IngressConsumer
     from drivetrain_trainer.runtime.metrics_board import RngSnapshot
     from drivetrain_trainer.runtime.transport import Transport
+    from drivetrain_trainer.tracing import TickFlow, TraceSettings
 
 TARGET: Final = "drivetrain_trainer.runtime.collector_loop:run"
 _T = TypeVar("_T")
@@ -99,6 +102,8 @@ class CollectorBoot:
     """The first tick that it asks for."""
     rng_states: tuple[Tensor, ...] = ()
     """States of an `RngSnapshot` to go on from; none starts from the seed."""
+    trace: TraceSettings | None = None
+    """Where its trace goes; None for none."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ class CollectorReady:
     terms: tuple[ActiveTerm, ...] = ()
     metric_names: tuple[str, ...] = field(default=(), repr=False)
     """Names on the board; further ones may come."""
+    log_families: tuple[Family, ...] = ()
+    """Families of the environments' own metrics."""
     start_s: float = 0.0
     """Seconds from the boot message to this one."""
 
@@ -166,21 +173,21 @@ class CollectorProcess:
         child = ChildProcess.spawn(TARGET, "collector", preload=preload, error=CollectorFailedError)
         return cls(child)
 
-    def boot(self, boot: CollectorBoot) -> None:
+    def boot(self, boot: CollectorBoot, *, flow: TickFlow = NO_FLOW) -> None:
         """Hand over what it needs; it makes its environments.
+
+        Args:
+            boot: what it needs.
+            flow: marks where its rows arrive in the learner's trace.
 
         Raises:
             CollectorFailedError: it is gone already.
         """
-        # Imported here: by now the caller has imported torch to make the rings.
-        from drivetrain_trainer.runtime.collector_report import ReportReader  # noqa: PLC0415
-
         transport = boot.transport
         peer = self._child.peer
         self._transport = transport
         self._port = transport.ring.learner_port(peer)
-        self._ingress = transport.ingress.consumer(peer, first_tick=boot.first_tick)
-        self._reader = ReportReader()
+        self._ingress = transport.ingress.consumer(peer, first_tick=boot.first_tick, flow=flow)
         try:
             self._child.channel.send(boot)
         except OSError as error:
@@ -207,6 +214,7 @@ class CollectorProcess:
             message = self._child.receive()
             if isinstance(message, CollectorReady):
                 self._ready = True
+                self._reader = _reader(message)
                 return message
             self._child.wait(_FAREWELL_S)
             raise self._child.death()
@@ -238,7 +246,11 @@ class CollectorProcess:
         return self._child.exitcode
 
     def report(self) -> CollectorReport | None:
-        """Figures since the last report that was read; None where there are none newer."""
+        """Figures since the last report that was read; None where there are none newer.
+
+        Raises:
+            UnknownMetricError: environments logged a tag that they did not declare.
+        """
         board = _booted(self._transport).board.read()
         return None if board is None else _booted(self._reader).read(board)
 
@@ -286,6 +298,14 @@ def start_collector(boot: CollectorBoot) -> CollectorProcess:
     collector = CollectorProcess.spawn()
     collector.boot(boot)
     return collector
+
+
+def _reader(ready: CollectorReady) -> ReportReader:
+    # Imported here: by now the caller has imported torch to make the rings.
+    from drivetrain_api.metrics import MetricSchema  # noqa: PLC0415
+    from drivetrain_trainer.runtime.collector_report import ReportReader  # noqa: PLC0415
+
+    return ReportReader(MetricSchema().declaring(ready.log_families))
 
 
 def _booted(value: _T | None) -> _T:

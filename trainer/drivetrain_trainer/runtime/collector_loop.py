@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from drivetrain_api.metrics import METRICS
+from drivetrain_trainer.envs.managers.log import declared_schema
 from drivetrain_trainer.runtime.collector import CollectorBoot, CollectorReady
 from drivetrain_trainer.runtime.collector_report import (
     CollectorPhase,
@@ -21,6 +23,7 @@ from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpis
 from drivetrain_trainer.runtime.faults import ChildFailure, PeerDiedError
 from drivetrain_trainer.runtime.inference_ring import Command
 from drivetrain_trainer.runtime.ingress import WriteResult
+from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.descriptors import Channel
     from drivetrain_trainer.runtime.doorbell import Peer
     from drivetrain_trainer.runtime.inference_ring import Response
+    from drivetrain_trainer.tracing import Tracer
 
 _ENV_TIMING: Final = {
     "action_validate": "Perf/collector_env_step_action_validate_ms",
@@ -38,6 +42,14 @@ _ENV_TIMING: Final = {
     "update_state": "Perf/collector_env_step_update_state_ms",
     "reset_done": "Perf/collector_env_step_reset_done_ms",
 }
+_STEP_PARTS: Final = ("action_validate", "apply_action", "backend", "update_state", "reset_done")
+"""Of `StepTimings`, one after the other."""
+_SPAN_NAME: Final = {
+    **{phase.value: METRICS[phase].label for phase in CollectorPhase},
+    **{part: METRICS[_ENV_TIMING[part]].label for part in _STEP_PARTS},
+}
+"""Spans are named as the terminal names their phases."""
+_OCCUPANCY: Final = "ingress occupancy"
 _SEED_STRIDE: Final = 0x9E3779B1
 _SEED_LIMIT: Final = 2**32
 
@@ -57,9 +69,12 @@ def run(channel: Channel, learner: Peer) -> int:
         boot: CollectorBoot = channel.receive()
     except EOFError:  # stopped before it began
         return 0
-    collector = Collector(boot, learner)
+    tracer = open_tracer(boot.trace)
+    collector = Collector(boot, learner, tracer)
     try:
-        channel.send(collector.start())
+        with tracer.span("Environment Start"):
+            ready = collector.start()
+        channel.send(ready)
         collector.collect()
     except PeerDiedError:
         return 1
@@ -68,20 +83,37 @@ def run(channel: Channel, learner: Peer) -> int:
         return 1
     finally:
         collector.close()
+        tracer.close()
     return 0
 
 
 class _PhaseClock:
     """Charges the time since the last mark to a phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self.spent = dict.fromkeys(CollectorPhase, 0)
+        self._tracer = tracer
+        self._cpu = tracer.cpu_ns()
         self._mark = time.perf_counter_ns()
 
     def charge(self, phase: CollectorPhase) -> None:
         now = time.perf_counter_ns()
         self.spent[phase] += now - self._mark
+        self._tracer.complete(_SPAN_NAME[phase], self._mark, now, self._cpu)
+        self._cpu = self._tracer.cpu_ns()
         self._mark = now
+
+    def charge_step(self, timings: StepTimings) -> None:
+        """Charge an env step, and show its parts within it."""
+        started = self._mark
+        self.charge(CollectorPhase.ENV_STEP)
+        if not self._tracer.enabled:
+            return
+        start = min(max(timings.began_ns, started), self._mark)
+        for part in _STEP_PARTS:
+            end = min(start + round(getattr(timings, part) * 1e6), self._mark)
+            self._tracer.complete(_SPAN_NAME[part], start, end)
+            start = end
 
     def drain(self) -> dict[CollectorPhase, float]:
         """Milliseconds by phase since the last drain."""
@@ -103,7 +135,7 @@ class _Group:
 class Collector:
     """The loop and its accounts."""
 
-    def __init__(self, boot: CollectorBoot, learner: Peer) -> None:
+    def __init__(self, boot: CollectorBoot, learner: Peer, tracer: Tracer = NULL_TRACER) -> None:
         self.tick: int | None = None
         """The tick in progress; None before the first."""
         self._boot = boot
@@ -115,7 +147,15 @@ class Collector:
         self._groups: list[_Group] = []
         self._window = EpisodeWindow()
         self._totals = CollectorTotals()
-        self._clock = _PhaseClock()
+        self._counted: set[str] = set()
+        """Tags of families that count."""
+        self._tracer = tracer
+        self._flow = (
+            TickFlow(tracer)
+            if boot.trace is None
+            else TickFlow(tracer, rank=boot.trace.rank, attempt=boot.trace.attempt)
+        )
+        self._clock = _PhaseClock(tracer)
         self._nested: list[StepTimings] = []
         """Of the tick's groups."""
         self._started = 0.0
@@ -133,9 +173,16 @@ class Collector:
         observations = [group.env.reset() for group in self._groups]
         for observation, group in zip(observations, self._groups, strict=True):
             none_done = torch.zeros(group.env.num_envs)
+            self._flow.mark(FlowPoint.REQUEST, self._boot.first_tick, group.index)
             self._port.request(self._boot.first_tick, observation, none_done, group=group.index)
         env = self._groups[0].env
-        self._board.agree([f"{kind}:{tag}" for tag in env.log_tags for kind in ("sum", "count")])
+        schema = declared_schema(env.log_families)
+        for tag in env.log_tags:
+            schema.family(tag)  # refused here, before training, and not at the first report
+        self._counted = {tag for tag in env.log_tags if schema.family(tag).counted}
+        self._board.agree(
+            [f"{kind}:{tag}" for tag in env.log_tags for kind in ("log_sum", "log_weight")]
+        )
         self._publish(self._boot.first_tick)
         self._started = time.monotonic()
         return CollectorReady(
@@ -143,13 +190,14 @@ class Collector:
             groups=ring.groups,
             terms=env.terms,
             metric_names=self._board.names,
+            log_families=env.log_families,
             start_s=self._started - begun,
         )
 
     def collect(self) -> None:
         """Tick after tick until the learner says stop."""
         tick = self._boot.first_tick
-        self._clock = _PhaseClock()
+        self._clock = _PhaseClock(self._tracer)
         while self._collect_tick(tick):
             tick += 1
         self._publish(tick)
@@ -186,13 +234,16 @@ class Collector:
             if response.command is Command.STOP:
                 return False
             snapshot = snapshot or response.command is Command.SNAPSHOT
+            self._flow.mark(FlowPoint.STEP, tick, group.index)
             outcome = group.env.step(response.action)
-            clock.charge(CollectorPhase.ENV_STEP)
+            clock.charge_step(group.env.timings)
             done = outcome.terminated | outcome.truncated
             self._account(group, outcome, done)
             clock.charge(CollectorPhase.TRANSITION_EXTRACT)
             rows = self._pack(group, response, outcome)
+            self._flow.mark(FlowPoint.WRITE, tick, group.index)
             written = self._ingress.write(rows, tick, last=last)
+            self._tracer.counter(_OCCUPANCY, self._ingress.occupancy)
             clock.charge(CollectorPhase.REPLAY_WRITE)
             if written is not WriteResult.COMPLETE:
                 return False
@@ -200,6 +251,7 @@ class Collector:
                 self._end_tick(tick, snapshot=snapshot)
                 clock.charge(CollectorPhase.METRICS_PUBLISH)
             started_anew = done | outcome.invalid
+            self._flow.mark(FlowPoint.REQUEST, tick + 1, group.index)
             self._port.request(tick + 1, outcome.observation, started_anew, group=group.index)
             clock.charge(CollectorPhase.INFERENCE_REQUEST)
         return True
@@ -208,7 +260,9 @@ class Collector:
         group.episodes.step(outcome.reward, done, outcome.truncated, outcome.invalid)
         self._totals.env_steps += group.env.num_envs
         for tag, value in group.env.log.items():
-            self._totals.add(tag, value.item())
+            if "/" in tag:
+                weight = 1 if tag in self._counted else group.env.num_envs
+                self._totals.add_log(tag, value.item(), weight)
         self._nested.append(group.env.timings)
 
     def _pack(self, group: _Group, response: Response, outcome: StepOutcome) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from drivetrain_api.metrics import MetricSchema
 from drivetrain_trainer.runtime.inference_ring import InferenceFlight
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from drivetrain_trainer.runtime.metrics_board import BoardReport
 
-COUNTED_FAMILY: Final = "Episode_Termination/"
-"""Metrics that count: summed over an interval, where the others are averaged."""
 _FLIGHT: Final = "Perf/collector_inference_"
 
 
@@ -48,6 +47,10 @@ class CollectorTotals:
     """By tag, over every tick that had a value."""
     counts: dict[str, int] = field(default_factory=dict)
     """Ticks that had a value, by tag."""
+    log_sums: dict[str, float] = field(default_factory=dict)
+    """What environments logged, by tag, each value times the environments it is of."""
+    log_weights: dict[str, int] = field(default_factory=dict)
+    """Those environments, by tag, over every tick that had a value."""
     gauges: dict[str, float] = field(default_factory=dict)
     """Latest values, by tag."""
     instability: dict[str, int] = field(default_factory=dict)
@@ -57,6 +60,14 @@ class CollectorTotals:
         """A tick's value of a metric."""
         self.sums[tag] = self.sums.get(tag, 0.0) + value
         self.counts[tag] = self.counts.get(tag, 0) + 1
+
+    def add_log(self, tag: str, value: float, num_envs: int) -> None:
+        """What `num_envs` environments logged in a tick; a mean over them.
+
+        A count of them is given with `num_envs` 1.
+        """
+        self.log_sums[tag] = self.log_sums.get(tag, 0.0) + value * num_envs
+        self.log_weights[tag] = self.log_weights.get(tag, 0) + num_envs
 
     def encode(self) -> dict[str, float]:
         """Names and values for the board."""
@@ -69,6 +80,8 @@ class CollectorTotals:
             "seconds": self.seconds,
             **{f"sum:{tag}": value for tag, value in self.sums.items()},
             **{f"count:{tag}": count for tag, count in self.counts.items()},
+            **{f"log_sum:{tag}": value for tag, value in self.log_sums.items()},
+            **{f"log_weight:{tag}": weight for tag, weight in self.log_weights.items()},
             **{f"gauge:{tag}": value for tag, value in self.gauges.items()},
             **{f"instability:{name}": count for name, count in self.instability.items()},
         }
@@ -93,6 +106,8 @@ class CollectorTotals:
             seconds=values["seconds"],
             sums=group("sum:"),
             counts={tag: int(count) for tag, count in group("count:").items()},
+            log_sums=group("log_sum:"),
+            log_weights={tag: int(weight) for tag, weight in group("log_weight:").items()},
             gauges=group("gauge:"),
             instability={name: int(count) for name, count in group("instability:").items()},
         )
@@ -111,8 +126,11 @@ class CollectorReport:
     env_steps: int
     """Environment steps that it covers."""
     metrics: Mapping[str, float]
-    """By canonical tag, to be submitted as they are: means over the ticks covered (counts of
-    `Episode_Termination/` are summed), the latest 100 episodes' means, the flight gauges."""
+    """The collector's own by canonical tag, to be submitted as they are: means over the ticks
+    covered, the latest 100 episodes' means, the flight gauges."""
+    log: Mapping[str, float]
+    """What the environments logged, by tag of a family: means over ticks and environments, and
+    sums over both for families that count."""
     totals: CollectorTotals
     """Since the collector started."""
 
@@ -156,24 +174,40 @@ def flight_gauges(flight: InferenceFlight) -> dict[str, float]:
 class ReportReader:
     """Turns the board's totals into reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: MetricSchema | None = None) -> None:
+        """Read reports of environments whose log is of the schema's families."""
         self._before = CollectorTotals()
+        self._schema = schema or MetricSchema()
 
     def read(self, board: BoardReport) -> CollectorReport:
-        """The report of what happened since the last one."""
+        """The report of what happened since the last one.
+
+        Raises:
+            UnknownMetricError: environments logged a tag of no family.
+        """
         totals, before = CollectorTotals.decode(board.values), self._before
         self._before = totals
         metrics = dict(totals.gauges)
         for tag, total in totals.sums.items():
             count = totals.counts[tag] - before.counts.get(tag, 0)
             if count:
-                gained = total - before.sums.get(tag, 0.0)
-                metrics[tag] = gained if tag.startswith(COUNTED_FAMILY) else gained / count
+                metrics[tag] = (total - before.sums.get(tag, 0.0)) / count
         return CollectorReport(
             tick=board.tick,
             ticks=totals.ticks - before.ticks,
             seconds=totals.seconds - before.seconds,
             env_steps=totals.env_steps - before.env_steps,
             metrics=metrics,
+            log=self._log(totals, before),
             totals=totals,
         )
+
+    def _log(self, totals: CollectorTotals, before: CollectorTotals) -> dict[str, float]:
+        found = {}
+        for tag, total in totals.log_sums.items():
+            weight = totals.log_weights[tag] - before.log_weights.get(tag, 0)
+            if weight:
+                gained = total - before.log_sums.get(tag, 0.0)
+                counted = self._schema.family(tag).counted
+                found[tag] = gained if counted else gained / weight
+        return found

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from drivetrain_api.metrics import MetricSchema, Reduction
+from drivetrain_api.metrics import METRICS, MetricSchema, Owner, Reduction
 from drivetrain_trainer.telemetry.backends.registry import make_backends
-from drivetrain_trainer.telemetry.backends.writer import BackendHealth, BackendWriter
+from drivetrain_trainer.telemetry.backends.writer import BackendHealth, BackendWriter, close_all
 from drivetrain_trainer.telemetry.record import Record
 from drivetrain_trainer.telemetry.reduction import RankReducer
 from drivetrain_trainer.telemetry.terminal.terminal import Terminal, make_terminal
-from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, LEARNING_TIME
-from drivetrain_trainer.telemetry.validation import ReportValidator
+from drivetrain_trainer.telemetry.timeline import (
+    CLOCK_TOLERANCE,
+    ITERATION_TIME,
+    LEARNING_TIME,
+    accounted_ms,
+)
+from drivetrain_trainer.telemetry.validation import MetricReportError, ReportValidator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     import torch.distributed as dist
@@ -31,10 +37,13 @@ if TYPE_CHECKING:
     from drivetrain_api.algorithms import AlgoName
     from drivetrain_trainer.telemetry.backends.base import Backend, BackendContext
     from drivetrain_trainer.telemetry.facts import EvaluationFigures
+    from drivetrain_trainer.telemetry.record import Table
+    from drivetrain_trainer.telemetry.validation import Part
 
 _ITERATION = "Train/iteration"
 _ROWS = "rows per second"
-"""Travels with the tags through the reduction; never persisted."""
+_OVERFULL = "ranks whose phases exceed the iteration"
+"""These two travel with the tags through the reduction; never persisted."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +56,8 @@ class LoggerStats:
     """Reports submitted by this process."""
     nonfinite_values: int
     """Reduced values that were NaN or infinite."""
+    overfull_timelines: int
+    """Reports of single ranks whose exclusive phases add up to more than Iter Wall."""
     backends: tuple[BackendHealth, ...]
     """One a backend; empty beyond rank 0."""
 
@@ -90,11 +101,16 @@ class TrainingLogger:
         self._rank = rank
         self._validator = ReportValidator(schema or MetricSchema(), algo)
         self._reducer = RankReducer(
-            self._reduction_of, rank=rank, world_size=world_size, group=group, extra_tags=(_ROWS,)
+            self._reduction_of,
+            rank=rank,
+            world_size=world_size,
+            group=group,
+            extra_tags=(_ROWS, _OVERFULL),
         )
         self._rows_per_iteration = rows_per_iteration
         self._reports = 0
         self._nonfinite = 0
+        self._overfull = 0
         self._writers = tuple(BackendWriter(backend) for backend in backends)
         self._terminal = terminal
         if terminal is not None:
@@ -129,46 +145,66 @@ class TrainingLogger:
 
     def submit(
         self,
-        *parts: Mapping[str, float],
+        *parts: Part,
         env_steps: int,
         iteration: int,
         buffer_rows: int | None = None,
-    ) -> dict[str, float]:
+        tables: Mapping[str, Table] | None = None,
+    ) -> Record:
         """Submit one report; collective: every rank calls it for the same iterations.
 
         Args:
-            parts: tag -> value, by whoever measured it; a tag stands in one part alone.
+            parts: owner -> tag -> value, by whoever measured it; a tag stands there once.
             env_steps: environment steps over all ranks: the step axis.
             iteration: learner iterations done; the logger writes ``Train/iteration``.
             buffer_rows: transitions in this rank's replay ring, for the terminal.
+            tables: name -> table, for backends that hold tables; rank 0's are kept. A name is
+                a member of a family.
 
         Returns:
-            The values reduced over the ranks, the same on every rank.
+            What was persisted and shown: reduced over the ranks, the same values on each.
 
         Raises:
             UnknownMetricError: naming near tags.
-            MetricReportError: for a duplicate, a tag of the logger's own, or no number.
+            MetricReportError: for a duplicate, somebody else's tag, another unit, no number.
             RankDivergenceError: if the ranks are not at the same iteration.
         """
         values = self._validator.merge(parts)
-        rows = self._rows_per_second(values)
-        if rows is not None:
-            values[_ROWS] = rows
-        reduced = self._reducer.reduce(values, iteration)
-        total_rows = reduced.pop(_ROWS, None)
+        self._check_tables(tables)
+        reduced = self._reducer.reduce(values | self._derived(values), iteration)
+        rows = reduced.pop(_ROWS, None)
+        self._note_overfull(reduced.pop(_OVERFULL, 0.0), env_steps)
         self._reports += 1
         self._note_nonfinite(reduced, env_steps)
-        self._feed(
-            Record(
-                env_steps=env_steps,
-                iteration=iteration,
-                wall_time=time.time(),
-                values=reduced | {_ITERATION: float(iteration)},
-                learner_rows_per_second=total_rows,
-                buffer_rows=buffer_rows,
-            )
+        record = Record(
+            env_steps=env_steps,
+            iteration=iteration,
+            wall_time=time.time(),
+            values=reduced | {_ITERATION: float(iteration)},
+            learner_rows_per_second=rows,
+            buffer_rows=buffer_rows,
+            tables=tables or {},
         )
-        return reduced
+        self._persist(record)
+        if self._terminal is not None:
+            self._terminal.update(record)
+        return record
+
+    def persist(
+        self,
+        *parts: Part,
+        env_steps: int,
+        iteration: int,
+        tables: Mapping[str, Table] | None = None,
+    ) -> None:
+        """Persist what is reduced already, such as an evaluation; not collective.
+
+        The arguments and refusals are those of `submit`. Rank 0's counts; the terminal does
+        not show it.
+        """
+        values = self._validator.merge(parts)
+        self._check_tables(tables)
+        self._persist(Record(env_steps, iteration, time.time(), values, tables=tables or {}))
 
     def evaluated(self, evaluation: EvaluationFigures, *, iteration: int) -> None:
         """Log an evaluation under ``eval-rollout/``; not collective, rank 0's counts."""
@@ -180,29 +216,26 @@ class TrainingLogger:
             values["eval-rollout/episode_length"] = evaluation.mean_length
         if self._terminal is not None:
             self._terminal.evaluated(evaluation)
-        record = Record(
-            env_steps=evaluation.env_steps,
-            iteration=iteration,
-            wall_time=time.time(),
-            values=self._validator.merge((values,)),
-        )
+        self.persist({Owner.TRACKER: values}, env_steps=evaluation.env_steps, iteration=iteration)
+
+    def upload(self, path: Path, name: str) -> None:
+        """Send a file to the backends that take files, after what is queued; returns at once."""
         for writer in self._writers:
-            writer.put(record)
+            writer.upload(path, name)
 
     def close(self) -> LoggerStats:
         """Leave the last panel on screen and write what is queued, within a bound."""
         if self._terminal is not None:
             self._terminal.close()
             self._terminal = None
-        for writer in self._writers:
-            writer.close()
+        close_all(self._writers)
         return self.stats
 
     @property
     def stats(self) -> LoggerStats:
-        """Counts so far."""
+        """Counts so far; never blocks."""
         health = tuple(writer.health for writer in self._writers)
-        return LoggerStats(self._reports, self._nonfinite, health)
+        return LoggerStats(self._reports, self._nonfinite, self._overfull, health)
 
     def __enter__(self) -> Self:
         return self
@@ -216,18 +249,39 @@ class TrainingLogger:
         self.close()
 
     def _reduction_of(self, tag: str) -> Reduction:
-        if tag == _ROWS:
+        if tag in (_ROWS, _OVERFULL):
             return Reduction.SUM
         if tag == _ITERATION:
             return Reduction.RANK0
         return self._validator.metric(tag).reduction
 
-    def _rows_per_second(self, values: Mapping[str, float]) -> float | None:
+    def _check_tables(self, tables: Mapping[str, Table] | None) -> None:
+        for name in tables or ():
+            if name in METRICS:
+                raise MetricReportError(f"table {name!r} has the name of a canonical tag")
+            self._validator.metric(name)
+
+    def _derived(self, values: Mapping[str, float]) -> dict[str, float]:
+        """What this rank's values say beyond the tags."""
         wall = values.get(ITERATION_TIME)
-        learnt = values.get(LEARNING_TIME)
-        if self._rows_per_iteration is None or not wall or not learnt:
-            return None
-        return self._rows_per_iteration / wall
+        if not wall:
+            return {}
+        found = {}
+        if self._rows_per_iteration is not None and values.get(LEARNING_TIME):
+            found[_ROWS] = self._rows_per_iteration / wall
+        if accounted_ms(values) > 1e3 * wall * (1.0 + CLOCK_TOLERANCE):
+            found[_OVERFULL] = 1.0
+        return found
+
+    def _note_overfull(self, ranks: float, env_steps: int) -> None:
+        if ranks and not self._overfull and self._rank == 0:
+            log.warning(
+                "exclusive learner phases add up to more than Iter Wall: two of them overlap, "
+                "or a clock is wrong; this is a defect, please report it",
+                env_steps=env_steps,
+                ranks=int(ranks),
+            )
+        self._overfull += int(ranks)
 
     def _note_nonfinite(self, reduced: Mapping[str, float], env_steps: int) -> None:
         found = [tag for tag, value in reduced.items() if not math.isfinite(value)]
@@ -235,8 +289,6 @@ class TrainingLogger:
             log.warning("metrics are not finite", env_steps=env_steps, tags=found)
         self._nonfinite += len(found)
 
-    def _feed(self, record: Record) -> None:
+    def _persist(self, record: Record) -> None:
         for writer in self._writers:
             writer.put(record)
-        if self._terminal is not None:
-            self._terminal.update(record)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from drivetrain_api.compose import derived_seed
+from drivetrain_api.metrics import MetricSchema
 from drivetrain_trainer.algorithms.sac.agent import SacAgent
 from drivetrain_trainer.evaluation.evaluator import Evaluator
 from drivetrain_trainer.evidence.checkpoint import CheckpointStore
@@ -22,11 +23,13 @@ from drivetrain_trainer.runtime.transport import Transport
 from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.facts import SystemFacts
 from drivetrain_trainer.telemetry.logger import TrainingLogger
+from drivetrain_trainer.training.traces import RankTrace, open_trace
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from drivetrain_api.artifacts.run_config import RunConfig
+    from drivetrain_api.metrics import Family
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.ranks import Ranks
@@ -42,6 +45,7 @@ class Machinery:
     agent: SacAgent
     transport: Transport
     replay: ReplayRing
+    trace: RankTrace
 
 
 def assemble(
@@ -50,6 +54,8 @@ def assemble(
     """Make the learner's side; what must be closed is given to `stack`."""
     spec, task = given.spec, given.task
     settings = RuntimeSettings.from_spec(spec)
+    trace = open_trace(given, ranks.rank, device, directory)
+    stack.callback(trace.tracer.close)
     transport = Transport.create(
         settings, observation_dim=task.observation_dim, action_dim=task.action_dim
     )
@@ -59,6 +65,7 @@ def assemble(
         settings.replay_rows,
         device,
         derived_seed(given.algo_seed, f"replay/{ranks.rank}"),
+        tracer=trace.tracer,
     )
     stack.callback(replay.close)
     return Machinery(
@@ -78,9 +85,11 @@ def assemble(
             device=device,
             seed=given.algo_seed,
             group=ranks.group,
+            tracer=trace.tracer,
         ),
         transport=transport,
         replay=replay,
+        trace=trace,
     )
 
 
@@ -125,6 +134,7 @@ def collector_boot(
         transport=transport,
         metrics_interval=machinery.settings.collector_metrics_interval,
         rng_states=rng_states if fits and rng_states is not None else (),
+        trace=machinery.trace.collector,
     )
 
 
@@ -151,8 +161,11 @@ def open_logger(
     *,
     env_steps: int,
     run_config: RunConfig | None,
+    families: tuple[Family, ...] = (),
 ) -> TrainingLogger:
     """The training logger; rank 0's has backends and terminal, and needs `run_config`.
+
+    `families` are those of the environments' own metrics.
 
     Raises:
         SpecError: for a backend that cannot be made.
@@ -166,7 +179,11 @@ def open_logger(
         run_config=run_config.model_dump(mode="json") if run_config is not None else {},
     )
     return TrainingLogger.open(
-        context, rank=ranks.rank, world_size=ranks.world_size, group=ranks.group
+        context,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        group=ranks.group,
+        schema=MetricSchema().declaring(families),
     )
 
 

@@ -41,12 +41,13 @@ from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearne
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.progress import ProgressReporter
 from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
-from drivetrain_trainer.training.reports import Reports
+from drivetrain_trainer.training.reports import Reports, note_telemetry
 from drivetrain_trainer.training.schedule import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivetrain_api.metrics import Family
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
     from drivetrain_trainer.launcher.scratch import Scratch
     from drivetrain_trainer.runtime.collector import CollectorProcess
@@ -75,10 +76,19 @@ class Rank:
         self._stop = stop
         self._stack = ExitStack()
         self._run_config: RunConfig | None = None
+        self._logger: TrainingLogger | None = None
 
     def close(self) -> None:
         """Let go of everything, last made first."""
         self._stack.close()
+
+    def end_telemetry(self) -> None:
+        """Write what backends still have to, within a bound, and tell the summary how it went."""
+        if self._logger is None:
+            return
+        stats = self._logger.close()
+        if self.summary is not None:
+            note_telemetry(self.summary, stats)
 
     def train(self) -> StopReason:
         """Set up, train, finish at a boundary; why it ended.
@@ -99,10 +109,20 @@ class Rank:
         if ranks.leads:
             self.summary = SummaryWriter.start(directory, given.spec)
         machinery = assemble(given, ranks, device, directory, self._stack)
+        if self.summary is not None and machinery.trace.directory is not None:
+            self.summary.note(trace_path=str(machinery.trace.directory))
         restored = self._restore(machinery, ranks)
-        self._start_collector(machinery, ranks, restored, devices)
-        logger = self._stack.enter_context(
-            open_logger(given, ranks, device, directory, self.cursor.env_steps, self._run_config)
+        families = self._start_collector(machinery, ranks, restored, devices)
+        self._logger = logger = self._stack.enter_context(
+            open_logger(
+                given,
+                ranks,
+                device,
+                directory,
+                env_steps=self.cursor.env_steps,
+                run_config=self._run_config,
+                families=families,
+            )
         )
         return self._learn(machinery, ranks, logger, restored)
 
@@ -141,10 +161,14 @@ class Rank:
         ranks: Ranks,
         restored: Restored | None,
         devices: ResolvedDevices,
-    ) -> None:
+    ) -> tuple[Family, ...]:
+        """Boot it and wait for its environments; the families of their own metrics."""
         given = self._given
         states = restored.env_rng_states if restored is not None else None
-        self._collector.boot(collector_boot(given, machinery, ranks.rank, states))
+        self._collector.boot(
+            collector_boot(given, machinery, ranks.rank, states),
+            flow=machinery.trace.flow(machinery.transport),
+        )
         machinery.replay.attach(self._collector.ingress)
         ready = self._collector.await_ready(
             machinery.settings.start_timeout_s, interrupt=self._stop.interrupt
@@ -159,8 +183,10 @@ class Rank:
                 resolved_devices=devices.evidence(),
                 resolved_precision=resolve_precision(given.spec.algo.precision, device),
                 terms=[ActiveTerm.model_validate(asdict(term)) for term in ready.terms],
+                families=ready.log_families,
             )
         log.info("collector ready", seconds=round(ready.start_s, 2), **devices.evidence())
+        return ready.log_families
 
     def _learn(
         self,
@@ -170,23 +196,25 @@ class Rank:
         restored: Restored | None,
     ) -> StopReason:
         progress = self._progress(ranks)
-        reports = self._reports(machinery, ranks, logger, progress)
+        reports = self._reports(machinery, logger, progress)
         if restored is not None:
             reports.load_state_dict(restored.reports)
         evaluation = self._evaluation(machinery, ranks, reports, restored)
         checkpoints = self._checkpoints(machinery, ranks, reports, evaluation, progress)
-        timeline = PhaseTimeline()
+        tracer = machinery.trace.tracer
+        timeline = PhaseTimeline(tracer)
         learner = OffPolicyLearner(
             LoopSettings.of(machinery.settings, ranks.world_size),
             agent=machinery.agent,
             collector=self._collector,
             replay=machinery.replay,
             boundary=TrainingBoundary(
-                self._given.target_env_steps, evaluation, checkpoints, reports
+                self._given.target_env_steps, evaluation, checkpoints, reports, tracer
             ),
             stop=self._stop,
             cursor=self.cursor,
             timeline=timeline,
+            flow=machinery.trace.flow(machinery.transport),
         )
         progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
         reason = learner.run()
@@ -213,11 +241,9 @@ class Rank:
     def _reports(
         self,
         machinery: Machinery,
-        ranks: Ranks,
         logger: TrainingLogger,
         progress: ProgressReporter,
     ) -> Reports:
-        settings = machinery.settings
         return Reports(
             logger,
             interval=self._given.spec.training.log_interval,
@@ -227,7 +253,6 @@ class Rank:
             replay=machinery.replay,
             progress=progress,
             summary=self.summary,
-            rows_per_iteration=settings.batch_size * settings.updates_per_step * ranks.world_size,
         )
 
     def _evaluation(
@@ -298,6 +323,7 @@ def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) ->
         log.exception("training failed")
     end = collector.stop(STOP_GRACE_S)
     log.info("collector ended", how=str(end))
+    rank.end_telemetry()
     _write_outcome(given.scratch, rank, code, error)
     rank.close()
     return code

@@ -1,12 +1,21 @@
-"""Metric reports, the run's summary and its progress file, fed at the end of iterations."""
+"""Metric reports, the run's summary and its progress file, fed at the end of iterations.
+
+All three show what one submission to the training logger came to: reduced over the ranks once.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from drivetrain_api.artifacts.run_summary import BackendTelemetry, RunTelemetry
+from drivetrain_api.metrics import Owner, Quantity, Unit
+from drivetrain_api.training import WANDB_LOGGER
+from drivetrain_trainer.telemetry.backends.base import RUN_URL
 from drivetrain_trainer.telemetry.facts import EvaluationFigures
 from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, TOTAL_FPS
 
@@ -21,10 +30,15 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.ingress import IngressCounters
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.transport import Transport
-    from drivetrain_trainer.telemetry.logger import TrainingLogger
+    from drivetrain_trainer.telemetry.logger import LoggerStats, TrainingLogger
+    from drivetrain_trainer.telemetry.record import Record
+    from drivetrain_trainer.telemetry.validation import Part
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.progress import ProgressReporter
     from drivetrain_trainer.training.schedule import Cursor
+
+SMOOTHED_REPORTS: Final = 10
+"""Reports that the checkpoint's smoothed mean reward is over."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +57,6 @@ class Reports:
         replay: ReplayRing,
         progress: ProgressReporter,
         summary: SummaryWriter | None,
-        rows_per_iteration: int,
     ) -> None:
         self._logger = logger
         self._interval = interval
@@ -53,9 +66,9 @@ class Reports:
         self._replay = replay
         self._progress = progress
         self._summary = summary
-        self._rows_per_iteration = rows_per_iteration
         self._instability: dict[str, int] = {}
         self._best_evaluation: tuple[float, int] | None = None
+        self._mean_rewards: deque[float] = deque(maxlen=SMOOTHED_REPORTS)
         self._started = time.monotonic()
 
     def iteration_done(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
@@ -76,17 +89,18 @@ class Reports:
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit one metric report; collective."""
         collected = self._collector.report()
-        reduced = self._logger.submit(
-            timeline.report(),
-            self._agent.metrics(),
-            ingress_metrics(self._transport.ingress.counters()),
-            *((collected.metrics, _throughput(collected)) if collected is not None else ()),
+        record = self._logger.submit(
+            {Owner.LEARNER: timeline.report()},
+            {Owner.LEARNER: self._agent.metrics()},
+            {Owner.LEARNER: ingress_metrics(self._transport.ingress.counters())},
+            *(_collected(collected) if collected is not None else ()),
             env_steps=cursor.env_steps,
             iteration=cursor.iteration,
             buffer_rows=self._replay.size,
         )
-        self._progress.note(reduced)
-        self._note_summary(reduced)
+        self._progress.note(record.values)
+        self._smooth(record.values)
+        self._note_summary(record)
         if collected is not None:
             self._note_instability(collected)
 
@@ -111,36 +125,54 @@ class Reports:
             self._summary.note(evaluated_return=result.mean)
             self._summary.write()
 
+    @property
+    def smoothed_mean_reward(self) -> float | None:
+        """Mean of ``Train/mean_reward`` over the latest reports; lives in checkpoints alone."""
+        rewards = self._mean_rewards
+        return sum(rewards) / len(rewards) if rewards else None
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run's reports go on from."""
-        return {"best_evaluation": list(self._best_evaluation) if self._best_evaluation else None}
+        return {
+            "best_evaluation": list(self._best_evaluation) if self._best_evaluation else None,
+            "mean_rewards": list(self._mean_rewards),
+            "smoothed_mean_reward": self.smoothed_mean_reward,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state."""
         best = state["best_evaluation"]
         self._best_evaluation = (best[0], best[1]) if best else None
+        # Checkpoints of earlier releases hold no smoothing.
+        self._mean_rewards.extend(state.get("mean_rewards", ()))
 
-    def _note_summary(self, reduced: Mapping[str, float]) -> None:
+    def _smooth(self, values: Mapping[str, float]) -> None:
+        reward = values.get("Train/mean_reward", math.nan)
+        if math.isfinite(reward):
+            self._mean_rewards.append(reward)
+
+    def _note_summary(self, record: Record) -> None:
         if self._summary is None:
             return
+        values = record.values
         self._summary.note(training_wall_time_sec=time.monotonic() - self._started)
-        if TOTAL_FPS in reduced:
-            self._summary.note(final_env_steps_per_sec=reduced[TOTAL_FPS])
-        if "Train/mean_reward" in reduced:
+        note_telemetry(self._summary, self._logger.stats)
+        if TOTAL_FPS in values:
+            self._summary.note(final_env_steps_per_sec=values[TOTAL_FPS])
+        if "Train/mean_reward" in values:
             self._summary.note(
-                final_mean_reward=reduced["Train/mean_reward"],
-                mean_episode_length=reduced.get("Train/mean_episode_length"),
+                final_mean_reward=values["Train/mean_reward"],
+                mean_episode_length=values.get("Train/mean_episode_length"),
             )
-        wall = reduced.get(ITERATION_TIME)
+        wall = values.get(ITERATION_TIME)
         if wall:
-            learnt = "Loss/critic" in reduced
             self._summary.note(
                 final_cycle_wall_ms=wall * 1e3,
-                final_inference_ms=reduced.get("Perf/learner_inference_ms"),
-                final_inference_forward_ms=reduced.get("Perf/learner_inference_forward_ms"),
-                final_learner_replay_rows_per_sec=(
-                    self._rows_per_iteration / wall if learnt else None
-                ),
+                final_inference_ms=values.get("Perf/learner_inference_ms"),
+                final_inference_h2d_ms=values.get("Perf/learner_inference_h2d_ms"),
+                final_inference_forward_ms=values.get("Perf/learner_inference_forward_ms"),
+                final_inference_d2h_ms=values.get("Perf/learner_inference_d2h_ms"),
+                final_learner_replay_rows_per_sec=record.learner_rows_per_second,
             )
 
     def _note_instability(self, collected: CollectorReport) -> None:
@@ -167,5 +199,38 @@ def ingress_metrics(counters: IngressCounters) -> dict[str, float]:
     }
 
 
-def _throughput(collected: CollectorReport) -> dict[str, float]:
-    return {TOTAL_FPS: collected.steps_per_second}
+def note_telemetry(summary: SummaryWriter, stats: LoggerStats) -> None:
+    """Tell the summary how telemetry went, and where the run's page is."""
+    for backend in stats.backends:
+        url = backend.details.get(RUN_URL)
+        if url and backend.name == WANDB_LOGGER:
+            summary.note(wandb_run_url=url[:1024])
+    summary.note(telemetry=run_telemetry(stats))
+
+
+def run_telemetry(stats: LoggerStats) -> RunTelemetry:
+    """How telemetry went, as the run's summary holds it."""
+    return RunTelemetry(
+        reports=stats.reports,
+        nonfinite_values=stats.nonfinite_values,
+        overfull_timelines=stats.overfull_timelines,
+        backends=tuple(
+            BackendTelemetry(
+                name=backend.name[:63],
+                written=backend.written,
+                lost=backend.lost,
+                error=backend.error,
+                details={key[:253]: text[:1024] for key, text in backend.details.items()},
+            )
+            for backend in stats.backends
+        ),
+    )
+
+
+def _collected(collected: CollectorReport) -> tuple[Part, ...]:
+    """What the collector's board tells, by its owners; the step rate is the learner's reading."""
+    return (
+        {Owner.COLLECTOR: collected.metrics},
+        {Owner.ENVIRONMENT: collected.log},
+        {Owner.LEARNER: {TOTAL_FPS: Quantity(collected.steps_per_second, Unit.STEPS_PER_SECOND)}},
+    )

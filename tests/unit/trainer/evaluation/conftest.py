@@ -39,6 +39,7 @@ class ScriptedEnv:
     step_seconds = 0.1
     log: Mapping[str, Tensor] = {}
     log_tags = ()
+    log_families = ()
     timings = StepTimings()
     terms = ()
 

@@ -171,7 +171,7 @@ def test_the_collector_says_what_it_made(start: Starter) -> None:
     ready = start().ready
     assert (ready.episode_length, ready.groups) == (EPISODE_LENGTH, 1)
     assert [term.name for term in ready.terms] == ["alive"]
-    assert "sum:reward/alive" in ready.metric_names
+    assert "log_sum:reward/alive" in ready.metric_names
     assert 0.0 < ready.start_s < SOON
 
 
@@ -186,8 +186,8 @@ def test_figures_are_of_the_ticks_since_the_last_report(start: Starter) -> None:
     env = FAULTY(num_envs=5, seed=SEED)
     env.reset()
     means = [env.step(torch.zeros(5, ACTION_DIM)).reward.mean().item() for _ in range(10)]
-    assert report.metrics["reward/alive"] == pytest.approx(sum(means) / 10)
-    assert report.metrics["Episode_Termination/fell"] == 2.0
+    assert report.log["reward/alive"] == pytest.approx(sum(means) / 10)
+    assert report.log["Episode_Termination/fell"] == 2.0
     assert report.metrics["Episode/timeout_rate"] == 0.5
     assert report.metrics["Perf/collector_env_step_update_state_ms"] == pytest.approx(0.4)
     assert report.metrics["Perf/collector_env_step_action_backend_ms"] == pytest.approx(0.5)

@@ -4,7 +4,14 @@ import dataclasses
 
 import pytest
 
-from drivetrain_api.metrics import METRICS, MetricSchema
+from drivetrain_api.metrics import (
+    METRICS,
+    Family,
+    MetricSchema,
+    Owner,
+    Unit,
+    UnknownMetricError,
+)
 from drivetrain_trainer.runtime.collector_loop import _ENV_TIMING
 from drivetrain_trainer.runtime.collector_report import (
     CollectorPhase,
@@ -25,8 +32,9 @@ def totals() -> CollectorTotals:
     made.instability = {"BADQACC": 3}
     made.gauges = {"Train/mean_reward": 9.5, **flight_gauges(FLIGHT)}
     for value in (1.0, 3.0):
-        made.add("reward/alive", value)
-        made.add("Episode_Termination/fell", value)
+        made.add("Perf/collector_env_step_ms", value)
+        made.add_log("reward/alive", value, 10)
+        made.add_log("Episode_Termination/fell", value, 1)
     return made
 
 
@@ -39,21 +47,31 @@ def test_a_report_covers_what_happened_since_the_last_one() -> None:
     first = reader.read(BoardReport(4, running.encode()))
     assert (first.tick, first.ticks, first.env_steps, first.seconds) == (4, 4, 40, 2.0)
     assert first.steps_per_second == 20.0
-    assert first.metrics["reward/alive"] == 2.0
-    assert first.metrics["Episode_Termination/fell"] == 4.0
+    assert first.metrics["Perf/collector_env_step_ms"] == 2.0
+    assert first.log == {"reward/alive": 2.0, "Episode_Termination/fell": 4.0}
     assert first.flight == FLIGHT
     running.ticks, running.env_steps, running.seconds = 6, 60, 2.5
-    running.add("reward/alive", 7.0)
-    running.add("Episode_Termination/fell", 1.0)
+    running.add_log("reward/alive", 8.0, 30)  # groups of unlike size
+    running.add_log("reward/alive", 4.0, 10)
+    running.add_log("Episode_Termination/fell", 1.0, 1)
     second = reader.read(BoardReport(6, running.encode()))
     assert (second.ticks, second.env_steps, second.steps_per_second) == (2, 20, 40.0)
-    assert second.metrics["reward/alive"] == 7.0
-    assert second.metrics["Episode_Termination/fell"] == 1.0
+    assert second.log == {"reward/alive": 7.0, "Episode_Termination/fell": 1.0}
     third = reader.read(BoardReport(6, running.encode()))
-    assert "reward/alive" not in third.metrics
+    assert third.log == {}
+    assert "Perf/collector_env_step_ms" not in third.metrics
     assert third.metrics["Train/mean_reward"] == 9.5
     assert third.steps_per_second == 0.0
     assert third.totals.invalid_rows == 3
+
+
+def test_a_tag_that_was_not_declared_is_found_out() -> None:
+    running = totals()
+    running.add_log("gait/duty", 0.5, 10)
+    with pytest.raises(UnknownMetricError, match="'gait/duty' is of no family"):
+        ReportReader().read(BoardReport(4, running.encode()))
+    own = MetricSchema().declaring([Family("gait/", Unit.FRACTION, Owner.ENVIRONMENT)])
+    assert ReportReader(own).read(BoardReport(4, running.encode())).log["gait/duty"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,17 @@ def test_members_of_a_family_are_agreed_on_when_they_first_appear(
 
 def test_a_report_of_known_tags_is_one_all_reduce(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
-        assert rank["collectives"] == [1, 1, 1, 1, 1, 3, 1, 3, 1]
+        assert rank["collectives"] == [1, 1, 1, 1, 1, 3, 1, 3, 1, 1]
 
 
 def test_rows_per_second_are_summed_over_ranks(ranks: list[dict[str, Any]]) -> None:
     assert ranks[0]["rows"][8] == pytest.approx(1000.0 + 500.0)
+    assert ranks[1]["rows"] == ranks[0]["rows"] == ranks[0]["kept"]
+
+
+def test_one_ranks_overlapping_phases_are_not_averaged_away(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0]["reduced"][9]["Perf/learner_inference_ms"] == 55.5, "below the mean Iter Wall"
+    assert [rank["overfull"] for rank in ranks] == [1, 1]
 
 
 def test_ranks_out_of_step_are_found_out(ranks: list[dict[str, Any]]) -> None:

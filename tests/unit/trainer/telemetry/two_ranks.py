@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from drivetrain_api.algorithms import AlgoName
+from drivetrain_api.metrics import MetricSchema, Owner
 from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.logger import TrainingLogger
 from drivetrain_trainer.telemetry.record import Record
@@ -61,25 +62,45 @@ def main() -> None:
             {"Perf/iteration_time": 0.1, "Perf/learning_time": 0.1},
             {"Perf/iteration_time": 0.2, "Perf/learning_time": 0.1},
         ),
+        (
+            {"Perf/iteration_time": 0.1, "Perf/learner_inference_ms": 10.0},
+            {"Perf/iteration_time": 0.1, "Perf/learner_inference_ms": 101.0},
+        ),
     ]
-    reduced, counts = [], []
+    reduced, counts, shown = [], [], []
     for iteration, report in enumerate(reports):
         collectives.clear()
-        reduced.append(logger.submit(report[rank], env_steps=iteration, iteration=iteration))
+        record = logger.submit(by_owner(report[rank]), env_steps=iteration, iteration=iteration)
+        shown.append(record.learner_rows_per_second)
+        reduced.append({t: v for t, v in record.values.items() if t != "Train/iteration"})
         counts.append(len(collectives))
     try:
-        logger.submit({"Loss/actor": 1.0}, env_steps=1, iteration=100 + rank)
+        logger.submit({Owner.LEARNER: {"Loss/actor": 1.0}}, env_steps=1, iteration=100 + rank)
         divergence = None
     except RankDivergenceError as error:
         divergence = str(error)
-    logger.close()
-    rows = [record.learner_rows_per_second for record in Kept.records]
+    stats = logger.close()
     print(
         json.dumps(
-            {"reduced": reduced, "collectives": counts, "divergence": divergence, "rows": rows}
+            {
+                "reduced": reduced,
+                "collectives": counts,
+                "divergence": divergence,
+                "rows": shown,
+                "kept": [record.learner_rows_per_second for record in Kept.records],
+                "overfull": stats.overfull_timelines,
+            }
         )
     )
     dist.destroy_process_group()
+
+
+def by_owner(report: dict[str, float]) -> dict[Owner, dict[str, float]]:
+    """A report's parts, as the schema has their owners."""
+    parts: dict[Owner, dict[str, float]] = {}
+    for tag, value in report.items():
+        parts.setdefault(MetricSchema().lookup(tag).owner, {})[tag] = value
+    return parts
 
 
 def _count_collectives() -> list[str]:

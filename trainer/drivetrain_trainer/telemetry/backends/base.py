@@ -6,7 +6,7 @@ A backend is an entry point of group ``drivetrain.loggers``: ``make(context) -> 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,12 +37,21 @@ class BackendContext:
 
 @dataclass(frozen=True)
 class BackendCapabilities:
-    """What a backend can hold beside one scalar a tag."""
+    """What a backend can hold beside one scalar a tag, and how long its end may take."""
 
     tables: bool = False
-    """Tables (`Record.tables`); where False the writer leaves them out."""
-    scalar_per_expert: bool = True
-    """Thousands of tags that differ in a number, such as one an expert and layer."""
+    """Takes tables (`Record.tables`). One that does not never sees any."""
+    scalar_per_expert: bool = False
+    """Takes thousands of tags that differ in numbers: tables come as scalars where it takes
+    no tables, ``moe_balance/layer_0/expert_3/tokens``."""
+    close_seconds: float = 5.0
+    """How long the end of a run waits for what is queued; at most `MAX_CLOSE_SECONDS`."""
+
+
+RUN_URL: Final = "run_url"
+"""Detail: the page of the run."""
+MAX_CLOSE_SECONDS: Final = 30.0
+"""Bound of `BackendCapabilities.close_seconds`: a run has a grace period to end in."""
 
 
 class Backend(Protocol):

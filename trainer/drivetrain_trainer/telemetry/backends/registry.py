@@ -26,7 +26,8 @@ def make_backends(context: BackendContext) -> tuple[Backend, ...]:
 def _make(name: str, context: BackendContext) -> Backend:
     try:
         make: Callable[[BackendContext], Backend] = logger_entry_point(name).load()
-        return make(context)
+        backend = make(context)
+        _check_protocol(backend)
     except SpecError:
         raise
     except UnknownLoggerError as error:
@@ -34,3 +35,12 @@ def _make(name: str, context: BackendContext) -> Backend:
     except Exception as error:
         problem = f"{name} ({LOGGER_GROUP}) cannot be made: {type(error).__name__}: {error}"
         raise SpecError((Violation("training.logger", problem),)) from error
+    return backend
+
+
+def _check_protocol(backend: Backend) -> None:
+    """Fail here, before training, where somebody's backend lacks what will be called."""
+    wanted = ("name", "capabilities", "details", "open", "write", "flush", "close")
+    lacking = [attribute for attribute in wanted if not hasattr(backend, attribute)]
+    if lacking:
+        raise TypeError(f"{type(backend).__name__} has no {', '.join(lacking)}")

@@ -11,10 +11,11 @@ import socket
 import struct
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
+from drivetrain_trainer.telemetry.backends.append_file import AppendFile
 from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.backends.crc32c import masked_crc32c
 
@@ -48,7 +49,7 @@ class TensorBoardBackend:
     def __init__(self, directory: Path, *, start_env_steps: int = 0) -> None:
         self._directory = directory
         self._start_env_steps = start_env_steps
-        self._stream: BinaryIO | None = None
+        self._file: AppendFile | None = None
 
     def open(self) -> None:
         """Create the event file and its header.
@@ -59,14 +60,13 @@ class TensorBoardBackend:
         self._directory.mkdir(parents=True, exist_ok=True)
         stem = f"events.out.tfevents.{time.time_ns() // 1_000_000_000:010d}"
         path = self._directory / f"{stem}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
-        self._stream = path.open("xb")
+        self._file = AppendFile.create(path)
         self._append(Event(wall_time=time.time(), file_version=FILE_VERSION))
         if self._start_env_steps:
             start = SessionLog(status=SessionLog.START)
             self._append(
                 Event(wall_time=time.time(), step=self._start_env_steps + 1, session_log=start)
             )
-        self.flush()
 
     def write(self, record: Record) -> None:
         """One event with every value; NaN and infinities are kept as they are."""
@@ -77,23 +77,22 @@ class TensorBoardBackend:
         self._append(event)
 
     def flush(self) -> None:
-        """Hand the events to the operating system."""
-        self._opened.flush()
+        """Nothing is held back."""
 
     def close(self) -> None:
-        """Flush and close the file."""
+        """Close the file."""
         self._opened.close()
 
     @property
-    def _opened(self) -> BinaryIO:
-        if self._stream is None:
+    def _opened(self) -> AppendFile:
+        if self._file is None:
             raise RuntimeError("TensorBoardBackend is used before open()")
-        return self._stream
+        return self._file
 
     def _append(self, event: Event) -> None:
         data = event.SerializeToString()
         header = struct.pack("<Q", len(data))
-        self._opened.write(
+        self._opened.append(
             b"".join(
                 (
                     header,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from drivetrain_api.metrics import Family
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind, StepOutcome, StepTimings
 
 OBSERVATION_DIM = 3
@@ -51,6 +52,7 @@ class ScriptedEnv:
     action_high = torch.full((ACTION_DIM,), 1.0)
     terms = (ActiveTerm(ManagerKind.REWARD, "alive", weight=1.0),)
     log_tags = ("reward/alive", "Episode_Termination/fell")
+    log_families: tuple[Family, ...] = ()
 
     def __init__(self, script: ScriptedFactory, num_envs: int, seed: int) -> None:
         self.observation_dim = script.observation_dim

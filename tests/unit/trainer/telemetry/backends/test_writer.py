@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 from structlog.testing import capture_logs
 
+from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.backends.writer import BackendHealth, BackendWriter
 from drivetrain_trainer.telemetry.record import Record
 
@@ -17,6 +19,8 @@ class ScriptedBackend:
     """Fails or blocks where a test says so."""
 
     name = "scripted"
+    capabilities = BackendCapabilities()
+    details: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *, fail_open: bool = False, fail_steps: tuple[int, ...] = ()) -> None:
         self.fail_open = fail_open
