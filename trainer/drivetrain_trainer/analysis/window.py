@@ -105,7 +105,7 @@ def window_of(series: Mapping[str, Series], span: Span) -> Window:
     anchor = _anchor(series)
     times = anchor.wall_times
     chosen = _chosen(times, span)
-    warm = _warm_up(series.get(LEARNING_TIME)) & set(times[chosen].tolist())
+    warm = warm_up_times(series) & set(times[chosen].tolist())
     only_warm_up = bool(warm) and len(warm) == int(chosen.sum())
     left_out = np.array([] if only_warm_up else sorted(warm))
     kept = chosen & ~np.isin(times, left_out)
@@ -156,8 +156,9 @@ def _chosen(times: NDArray[np.float64], span: Span) -> NDArray[np.bool_]:
     return chosen
 
 
-def _warm_up(learning: Series | None) -> set[float]:
-    """Wall times of the reports that are warm-up wholly or in part."""
+def warm_up_times(series: Mapping[str, Series]) -> set[float]:
+    """Wall times of the reports that are warm-up wholly or in part: see `window_of`."""
+    learning = series.get(LEARNING_TIME)
     if learning is None:
         return set()
     idle = learning.values == 0
