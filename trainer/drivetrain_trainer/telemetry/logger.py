@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from drivetrain_api.metrics import METRICS, MetricSchema, Owner, Reduction
+from drivetrain_api.metrics import METRICS, MetricSchema, Reduction
 from drivetrain_trainer.telemetry.backends.registry import make_backends
 from drivetrain_trainer.telemetry.backends.writer import BackendHealth, BackendWriter, close_all
 from drivetrain_trainer.telemetry.record import Record
@@ -206,17 +206,10 @@ class TrainingLogger:
         self._check_tables(tables)
         self._persist(Record(env_steps, iteration, time.time(), values, tables=tables or {}))
 
-    def evaluated(self, evaluation: EvaluationFigures, *, iteration: int) -> None:
-        """Log an evaluation under ``eval-rollout/``; not collective, rank 0's counts."""
-        values = {
-            "eval-rollout/reward": evaluation.mean,
-            "eval-rollout/reward_sd": evaluation.sd,
-        }
-        if evaluation.mean_length is not None:
-            values["eval-rollout/episode_length"] = evaluation.mean_length
+    def evaluated(self, evaluation: EvaluationFigures) -> None:
+        """Show an evaluation in the terminal; its figures are persisted as statistics are."""
         if self._terminal is not None:
             self._terminal.evaluated(evaluation)
-        self.persist({Owner.TRACKER: values}, env_steps=evaluation.env_steps, iteration=iteration)
 
     def upload(self, path: Path, name: str) -> None:
         """Send a file to the backends that take files, after what is queued; returns at once."""

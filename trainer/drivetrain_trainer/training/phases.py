@@ -63,7 +63,9 @@ class PhaseTimeline:
         self._began = 0
 
     def begin(self) -> None:
-        """An iteration starts."""
+        """An iteration starts; what an unfinished one had measured is dropped."""
+        for measured in self._measured.values():
+            measured.drop()
         self._started = self._began = time.perf_counter_ns()
 
     def measure(self, phase: Phase) -> AbstractContextManager[object]:
@@ -87,6 +89,8 @@ class PhaseTimeline:
         now = time.perf_counter_ns()
         self._wall += now - self._started
         self._iterations += 1
+        for measured in self._measured.values():
+            measured.keep()
         self._started = None
         self.tracer.complete("Iteration", self._began, now)
 
@@ -113,12 +117,23 @@ class _Measured:
         self._on_device = phase in _ON_DEVICE
         self._tracer = tracer
         self._sum = 0
+        self._running = 0
+        """Of the iteration under way."""
         self._started = 0
         self._cpu = 0
         self._begin: GpuMark | None = None
 
+    def keep(self) -> None:
+        """The iteration is complete."""
+        self._sum += self._running
+        self._running = 0
+
+    def drop(self) -> None:
+        """The iteration was never completed."""
+        self._running = 0
+
     def take(self) -> int:
-        """Nanoseconds since the last call."""
+        """Nanoseconds of complete iterations since the last call."""
         taken, self._sum = self._sum, 0
         return taken
 
@@ -136,7 +151,7 @@ class _Measured:
         trace: TracebackType | None,
     ) -> None:
         now = time.perf_counter_ns()
-        self._sum += now - self._started
+        self._running += now - self._started
         self._tracer.complete(self._label, self._started, now, self._cpu)
         if self._on_device:
             self._tracer.gpu_complete(self._label, _GPU_TRACK, self._begin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,10 @@ from drivetrain_trainer.training.progress import ProgressReporter
 from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
 from drivetrain_trainer.training.reports import Reports, note_telemetry
 from drivetrain_trainer.training.schedule import Cursor
+from drivetrain_trainer.training.staleness import ReplayAges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from drivetrain_api.metrics import Family
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
@@ -86,9 +87,11 @@ class Rank:
         """Write what backends still have to, within a bound, and tell the summary how it went."""
         if self._logger is None:
             return
-        stats = self._logger.close()
+        counts = self._logger.close()
         if self.summary is not None:
-            note_telemetry(self.summary, stats)
+            note_telemetry(self.summary, counts)
+            with _told_where_unwritten():
+                self.summary.write()
 
     def train(self) -> StopReason:
         """Set up, train, finish at a boundary; why it ended.
@@ -196,7 +199,7 @@ class Rank:
         restored: Restored | None,
     ) -> StopReason:
         progress = self._progress(ranks)
-        reports = self._reports(machinery, logger, progress)
+        reports = self._reports(machinery, ranks, logger, progress)
         if restored is not None:
             reports.load_state_dict(restored.reports)
         evaluation = self._evaluation(machinery, ranks, reports, restored)
@@ -241,6 +244,7 @@ class Rank:
     def _reports(
         self,
         machinery: Machinery,
+        ranks: Ranks,
         logger: TrainingLogger,
         progress: ProgressReporter,
     ) -> Reports:
@@ -253,6 +257,8 @@ class Rank:
             replay=machinery.replay,
             progress=progress,
             summary=self.summary,
+            ages=ReplayAges.of(machinery.settings),
+            group=ranks.group,
         )
 
     def _evaluation(
@@ -323,10 +329,19 @@ def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) ->
         log.exception("training failed")
     end = collector.stop(STOP_GRACE_S)
     log.info("collector ended", how=str(end))
-    rank.end_telemetry()
     _write_outcome(given.scratch, rank, code, error)
+    rank.end_telemetry()
     rank.close()
     return code
+
+
+@contextmanager
+def _told_where_unwritten() -> Iterator[None]:
+    """A newer attempt owns the summary now, or the disk is full: the outcome still counts."""
+    try:
+        yield
+    except (FencedError, OSError) as unwritten:
+        log.warning("run summary not written", reason=str(unwritten))
 
 
 def _write_outcome(
@@ -334,11 +349,8 @@ def _write_outcome(
 ) -> None:
     status = _STATUS.get(code, RunStatus.FAILED)
     if rank.summary is not None:
-        try:
+        with _told_where_unwritten():
             rank.summary.finish(status, error)
-        except (FencedError, OSError) as unwritten:
-            # A newer attempt owns the summary now, or the disk is full: the outcome still counts.
-            log.warning("run summary not written", reason=str(unwritten))
     number = int(os.environ.get("RANK", "0"))
     outcome = RankOutcome(
         rank=number,

@@ -15,12 +15,16 @@ import structlog
 from drivetrain_api.artifacts.run_summary import BackendTelemetry, RunTelemetry
 from drivetrain_api.metrics import Owner, Quantity, Unit
 from drivetrain_api.training import WANDB_LOGGER
+from drivetrain_trainer import stats
 from drivetrain_trainer.telemetry.backends.base import RUN_URL
 from drivetrain_trainer.telemetry.facts import EvaluationFigures
+from drivetrain_trainer.telemetry.stats_logger import StatsLogger
 from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, TOTAL_FPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import torch.distributed as dist
 
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.evaluation.evaluator import EvaluationResult
@@ -36,9 +40,13 @@ if TYPE_CHECKING:
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.progress import ProgressReporter
     from drivetrain_trainer.training.schedule import Cursor
+    from drivetrain_trainer.training.staleness import ReplayAges
 
 SMOOTHED_REPORTS: Final = 10
 """Reports that the checkpoint's smoothed mean reward is over."""
+
+_EPOCH: Final = 0
+"""Training on what an environment gives makes no passes over a data set."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,8 +65,11 @@ class Reports:
         replay: ReplayRing,
         progress: ProgressReporter,
         summary: SummaryWriter | None,
+        ages: ReplayAges,
+        group: dist.ProcessGroup | None,
     ) -> None:
         self._logger = logger
+        self._stats = StatsLogger(logger, group=group)
         self._interval = interval
         self._agent = agent
         self._collector = collector
@@ -66,6 +77,7 @@ class Reports:
         self._replay = replay
         self._progress = progress
         self._summary = summary
+        self._ages = ages
         self._instability: dict[str, int] = {}
         self._best_evaluation: tuple[float, int] | None = None
         self._mean_rewards: deque[float] = deque(maxlen=SMOOTHED_REPORTS)
@@ -77,6 +89,7 @@ class Reports:
             self._summary.iteration_done(cursor.iteration, cursor.env_steps)
         self._progress.write(cursor.iteration, cursor.env_steps)
         if cursor.iteration % self._interval == 0:
+            self._ages.record(stats.get(), self._replay.sampled_ages(), cursor)
             self.report(cursor, timeline)
 
     def finish(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
@@ -87,7 +100,7 @@ class Reports:
         self._progress.write(cursor.iteration, cursor.env_steps, force=True)
 
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
-        """Submit one metric report; collective."""
+        """Submit one metric report, then what the stats trackers hold; collective."""
         collected = self._collector.report()
         record = self._logger.submit(
             {Owner.LEARNER: timeline.report()},
@@ -97,6 +110,9 @@ class Reports:
             env_steps=cursor.env_steps,
             iteration=cursor.iteration,
             buffer_rows=self._replay.size,
+        )
+        self._stats.export_and_commit(
+            _EPOCH, cursor.iteration, cursor.env_steps, reduced=self._agent.throughput.export()
         )
         self._progress.note(record.values)
         self._smooth(record.values)
@@ -118,7 +134,9 @@ class Reports:
             best_env_steps=best[1],
             mean_length=result.mean_length,
         )
-        self._logger.evaluated(figures, iteration=cursor.iteration)
+        self._logger.evaluated(figures)
+        episodes = stats.get(stats.Workflow.EVALUATION).export()
+        self._stats.commit(_EPOCH, cursor.iteration, cursor.env_steps, episodes)
         self._progress.evaluated_return = result.mean
         self._progress.write(cursor.iteration, cursor.env_steps, force=True)
         if self._summary is not None:
@@ -199,21 +217,21 @@ def ingress_metrics(counters: IngressCounters) -> dict[str, float]:
     }
 
 
-def note_telemetry(summary: SummaryWriter, stats: LoggerStats) -> None:
+def note_telemetry(summary: SummaryWriter, counts: LoggerStats) -> None:
     """Tell the summary how telemetry went, and where the run's page is."""
-    for backend in stats.backends:
+    for backend in counts.backends:
         url = backend.details.get(RUN_URL)
         if url and backend.name == WANDB_LOGGER:
             summary.note(wandb_run_url=url[:1024])
-    summary.note(telemetry=run_telemetry(stats))
+    summary.note(telemetry=run_telemetry(counts))
 
 
-def run_telemetry(stats: LoggerStats) -> RunTelemetry:
+def run_telemetry(counts: LoggerStats) -> RunTelemetry:
     """How telemetry went, as the run's summary holds it."""
     return RunTelemetry(
-        reports=stats.reports,
-        nonfinite_values=stats.nonfinite_values,
-        overfull_timelines=stats.overfull_timelines,
+        reports=counts.reports,
+        nonfinite_values=counts.nonfinite_values,
+        overfull_timelines=counts.overfull_timelines,
         backends=tuple(
             BackendTelemetry(
                 name=backend.name[:63],
@@ -222,7 +240,7 @@ def run_telemetry(stats: LoggerStats) -> RunTelemetry:
                 error=backend.error,
                 details={key[:253]: text[:1024] for key, text in backend.details.items()},
             )
-            for backend in stats.backends
+            for backend in counts.backends
         ),
     )
 

@@ -71,3 +71,22 @@ def test_an_iteration_that_was_not_finished_is_not_reported(clock: Clock) -> Non
     timeline.end()
     assert timeline.report()[ITERATION_TIME] == pytest.approx(0.005)
     assert timeline.report() == {}
+
+
+def test_phases_of_an_iteration_that_was_not_finished_are_no_others(clock: Clock) -> None:
+    """A stop leaves the last iteration undone; its phases are of no Iter Wall."""
+    timeline = PhaseTimeline()
+    timeline.begin()
+    with timeline.measure(Phase.LEARNING):
+        clock.pass_ms(4.0)
+    timeline.end()
+    timeline.begin()
+    with timeline.measure(Phase.COLLECTOR_WAIT):
+        clock.pass_ms(90.0)
+    report = timeline.report()
+    assert report[Phase.COLLECTOR_WAIT] == 0.0
+    assert report[Phase.LEARNING] == report[ITERATION_TIME] == pytest.approx(0.004)
+    assert accounted_ms(report) <= 1000 * report[ITERATION_TIME]
+    timeline.begin()
+    timeline.end()
+    assert timeline.report()[Phase.COLLECTOR_WAIT] == 0.0
