@@ -58,7 +58,9 @@ def rate(number: float | None) -> str:
 
 
 def gauge(number: float) -> str:
-    """A mean of whole numbers: ``2``, ``0.25``."""
+    """A mean of whole numbers: ``2``, ``0.25``, ``1.5M``."""
+    if abs(number) >= _LARGE:
+        return compact(number)
     return _trimmed(f"{number:,.2f}") if math.isfinite(number) else str(number)
 
 

@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"\x1b\[\?*([0-9;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
 class Screen:
-    """Interprets what the panel writes: cursor up, erase line, clear, home, new lines."""
+    """Interprets what the panel writes: cursor up, erase below, clear, home, new lines."""
 
     def __init__(self) -> None:
         self.lines = [""]
@@ -52,10 +52,10 @@ class Screen:
     def _control(self, argument: str, command: str) -> None:
         if command == "A":
             self.row = max(self.row - int(argument or 1), 0)
-        elif command == "K":
-            self.lines[self.row] = ""
-        elif command == "J":
+        elif command == "J" and argument == "2":
             self.lines = [""] * len(self.lines)
+        elif command == "J":
+            self.lines = [*self.lines[: self.row], self.lines[self.row][: self.column]]
         elif command == "H":
             self.row = self.column = 0
         elif command in "hl" and argument == "25":
@@ -72,6 +72,8 @@ class PseudoTerminal:
         self.received = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._changed = threading.Condition()
+        self._reading = threading.Event()
+        self._reading.set()
         self._thread = threading.Thread(target=self._collect, daemon=True)
         self._thread.start()
 
@@ -92,11 +94,19 @@ class PseudoTerminal:
         shown.feed(self.received)
         return shown
 
+    def stop_reading(self) -> None:
+        """As a terminal that was stopped with Ctrl-S, or behind a line that is down."""
+        self._reading.clear()
+
+    def go_on_reading(self) -> None:
+        self._reading.set()
+
     def hang_up(self) -> None:
         os.close(self._master)
 
     def _collect(self) -> None:
         while True:
+            self._reading.wait()
             try:
                 data = os.read(self._master, 65536)
             except OSError:
@@ -120,5 +130,6 @@ def make_terminal_pair(
 
     yield make
     for pair in made:
+        pair.go_on_reading()
         with contextlib.suppress(OSError):  # one that hung up cannot be flushed
             pair.stream.close()

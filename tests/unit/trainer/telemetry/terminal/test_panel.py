@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.panel.stored import NAMES, stored_snapshot
 
+from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.metrics import METRICS
+from drivetrain_trainer.telemetry import timeline
 from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
 from drivetrain_trainer.telemetry.terminal.glyphs import ASCII, UNICODE, Glyphs, glyphs_for
 from drivetrain_trainer.telemetry.terminal.model import PanelModel, Snapshot, build
@@ -68,6 +70,20 @@ def test_drawing(name: str, width: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_cut(name: str, width: int) -> None:
     assert UNICODE.ellipsis not in "".join(draw(build(stored_snapshot(name)), width))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("algo", list(AlgoName))
+def test_every_label_is_whole_beside_a_long_figure(algo: AlgoName, width: int) -> None:
+    facts = replace(stored_snapshot("off_policy").facts, algo=algo.value)
+    means = {tag: -98765.4321 for tag, row in METRICS.items() if algo in row.algorithms}
+    means |= {tag: 98765.4 for tag in means if tag.endswith("_ms")}
+    means |= {"Perf/iteration_time": 98.7, "Perf/learning_time": 12.3, "Perf/collection_time": 1.0}
+    text = "\n".join(draw(build(Snapshot(facts, means, peaks=means)), width))
+    assert UNICODE.ellipsis not in text
+    labels = {METRICS[tag].label for tag in means if tag.startswith(("Loss/", "Policy/"))}
+    labels |= {METRICS[tag].label for tag in timeline.learner_phases(algo.value) if tag in means}
+    assert all(f" {label} " in text for label in labels)
 
 
 @given(

@@ -70,3 +70,40 @@ def test_the_latest_evaluation_is_kept(facts: SystemFacts) -> None:
     figures = EvaluationFigures(1, 2.0, 0.0, 1, 2.0, 1)
     state.evaluated(figures)
     assert state.snapshot().evaluation == figures
+
+
+def test_phases_are_averaged_over_the_iterations_of_iter_wall(
+    facts: SystemFacts, make_record: MakeRecord
+) -> None:
+    state = TerminalState(facts, clock=lambda: 0.0)
+    state.update(make_record(0, Perf__learning_time=9.0))
+    wall = {"Perf__iteration_time": 0.1, "Perf__learning_time": 0.05}
+    state.update(make_record(1, **wall, Perf__learner_replay_batch_wait_ms=40.0))
+    for step in (2, 3, 4):
+        state.update(make_record(step, **wall))
+    state.update(make_record(5, Perf__learning_time=7.0))
+    means = state.snapshot().means
+    assert means["Perf/learner_replay_batch_wait_ms"] == 10.0
+    assert means["Perf/learning_time"] == pytest.approx(0.05)
+    assert means["Perf/iteration_time"] == pytest.approx(0.1)
+
+
+def test_without_a_measured_iteration_phases_are_shown_as_they_come(
+    facts: SystemFacts, make_record: MakeRecord
+) -> None:
+    state = TerminalState(facts, clock=lambda: 0.0)
+    for spent in (1.0, 3.0):
+        state.update(make_record(0, Perf__learning_time=spent))
+    assert state.snapshot().means["Perf/learning_time"] == 2.0
+
+
+def test_samples_are_the_learners_reports(facts: SystemFacts, make_record: MakeRecord) -> None:
+    state = TerminalState(facts, clock=lambda: 0.0)
+    state.update(make_record(0, Loss__actor=1.0))
+    state.update(make_record(0, Train__mean_reward=1.0))
+    state.update(make_record(0, timeperf__rollout=1.0))
+    state.update(make_record(1, Loss__actor=1.0, Train__mean_reward=3.0))
+    shot = state.snapshot()
+    assert shot.samples == 2
+    assert (shot.means["Loss/actor"], shot.means["Train/mean_reward"]) == (1.0, 2.0)
+    assert "timeperf/rollout" not in shot.means
