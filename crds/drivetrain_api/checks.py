@@ -119,6 +119,7 @@ def _loggers(training: TrainingConfig) -> Iterator[Violation]:
             "training.logger",
             f"{training.logger}: {NO_LOGGER} stands alone; leave it out, or the others",
         )
+        return
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         yield Violation("training.logger", f"{training.logger} names {', '.join(twice)} twice")

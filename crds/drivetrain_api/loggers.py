@@ -31,6 +31,6 @@ def logger_entry_point(name: str) -> EntryPoint:
         if point.name == name:
             return point
     names = (*installed_loggers(), NO_LOGGER)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     raise UnknownLoggerError(f"no logger {name!r} is installed; {hint}have: {', '.join(names)}")

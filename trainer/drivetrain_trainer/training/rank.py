@@ -14,6 +14,7 @@ from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
 from drivetrain_api.artifacts.run_config import ActiveTerm, RunConfig
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
+from drivetrain_api.notices import without_effect
 from drivetrain_trainer.algorithms.precision import resolve_precision
 from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
 from drivetrain_trainer.evidence.atomic import write_text_atomically
@@ -111,6 +112,8 @@ class Rank:
         directory = claim_directory(given, ranks)
         if ranks.leads:
             self.summary = SummaryWriter.start(directory, given.spec)
+            for notice in without_effect(given.spec):
+                log.warning("setting is without effect", key=notice.path, reason=notice.message)
         machinery = assemble(given, ranks, device, directory, self._stack)
         if self.summary is not None and machinery.trace.directory is not None:
             self.summary.note(trace_path=str(machinery.trace.directory))
