@@ -59,5 +59,15 @@ class TickFlow:
         return self._base | group % (1 << _GROUP_BITS) << _TICK_BITS | tick % (1 << _TICK_BITS)
 
 
+def chain_of(number: int) -> int:
+    """What a number's rank, attempt and group have in common over all ticks."""
+    return number >> _TICK_BITS
+
+
+def tick_of(number: int) -> int:
+    """The tick of a number."""
+    return number % (1 << _TICK_BITS)
+
+
 NO_FLOW: Final = TickFlow(NULL_TRACER)
 """Marks nothing."""
