@@ -62,7 +62,7 @@ def test_tensorboard_is_the_default() -> None:
         ("none,none", "none stands alone"),
         ("jsonl,tensorboard,jsonl", "names jsonl twice"),
         ("tensorbord", "no logger 'tensorbord' is installed; did you mean tensorboard?"),
-        ("jsonl,swanlab", "no logger 'swanlab' is installed; have: jsonl, tensorboard, wandb"),
+        ("jsonl,comet", "no logger 'comet' is installed; have: jsonl, tensorboard, wandb"),
         ("", "training.logger"),
         ("a,,b", "training.logger"),
         ("TensorBoard", "training.logger"),
