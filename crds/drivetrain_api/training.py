@@ -158,13 +158,13 @@ class TrainingConfig(ApiModel):
     trace_enabled: Flag = False
     """Write a Chrome trace of each process, for Perfetto."""
     trace_output_dir: Path | None = None
-    """Directory of the traces; `traces` in the run directory when unset."""
+    """Directory in which the run's traces get a folder; `traces` in the run directory if unset."""
     trace_thread_time: Flag = False
     """Record CPU time of the thread beside the wall time of each span."""
     trace_cuda_events: Flag = False
     """Time the device's side of CUDA work with events, on a track of its own."""
     trace_max_megabytes: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 256
-    """Size at which the trace of a process and attempt ends."""
+    """Size of a process's trace in an attempt; the newest half of it, at least, is kept."""
 
 
 class EvaluatorConfig(ApiModel):
