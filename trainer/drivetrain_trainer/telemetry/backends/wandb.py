@@ -19,11 +19,7 @@ from drivetrain_api.training import WandbMode
 from drivetrain_trainer.telemetry.backends.base import MAX_CLOSE_SECONDS, BackendCapabilities
 from drivetrain_trainer.telemetry.backends.wandb_link import WandbError
 from drivetrain_trainer.telemetry.backends.wandb_run import WandbRun
-from drivetrain_trainer.telemetry.backends.wandb_session import (
-    SessionSettings,
-    WandbSession,
-    how_to_send,
-)
+from drivetrain_trainer.telemetry.backends.wandb_session import SessionSettings, WandbSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +143,7 @@ class WandbBackend:
             "Weights & Biases cannot be used; the run is recorded in its directory instead",
             reason=str(error),
             advice=_advice(error, self._training),
-            later=how_to_send(session.files),
+            later=session.how_to_send(),
         )
         return session
 

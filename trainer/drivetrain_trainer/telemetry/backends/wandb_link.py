@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -101,8 +103,11 @@ class WandbLink:
         self._close_output()
 
     def kill(self) -> None:
-        """End the process now; the client's service ends with it."""
+        """End the process and the client's service now."""
         assert self._process.stdin is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for service in psutil.Process(self.pid).children(recursive=True):
+                service.kill()
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(OSError):

@@ -117,6 +117,11 @@ class WandbSession:
         request = {"do": "upload", "path": str(path), "name": name, "env_steps": env_steps}
         self._link.ask(request, ANSWER_TIMEOUT_S)
 
+    def how_to_send(self) -> str:
+        """The command for what is recorded and was not sent."""
+        option = "--include-online " if self._settings.online else ""
+        return f"'wandb sync {option}{self.files}' sends it"
+
     def finish(self, exit_code: int = 0) -> None:
         """Send the rest and end the client's processes.
 
@@ -127,7 +132,7 @@ class WandbSession:
         try:
             self._link.ask({"do": "finish", "exit_code": exit_code}, timeout)
         except WandbError as error:
-            raise WandbError(error.kind, f"{error}; {how_to_send(self.files)}") from None
+            raise WandbError(error.kind, f"{error}; {self.how_to_send()}") from None
         finally:
             self._link.end()
 
@@ -158,9 +163,4 @@ def send_video(directory: Path, video: Path, *, name: str, env_steps: int) -> st
         session.upload(video, name, env_steps)
     finally:
         session.finish()
-    return session.url or how_to_send(session.files)
-
-
-def how_to_send(files: str) -> str:
-    """The command for what is recorded and was not sent."""
-    return f"'wandb sync {files}' sends it"
+    return session.url or session.how_to_send()

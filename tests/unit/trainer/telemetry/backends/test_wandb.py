@@ -1,0 +1,463 @@
+"""The backend with the real client: offline, and against a stand-in service."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+from structlog.testing import capture_logs
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb_file import OfflineRun, read_offline_run
+from wandb_server import WandbServer, wandb_server
+
+from drivetrain_trainer.telemetry.backends import wandb_session
+from drivetrain_trainer.telemetry.backends.base import BackendContext
+from drivetrain_trainer.telemetry.backends.tensorboard import TensorBoardBackend
+from drivetrain_trainer.telemetry.backends.wandb import WandbBackend, make
+from drivetrain_trainer.telemetry.backends.wandb_link import WandbError
+from drivetrain_trainer.telemetry.backends.wandb_session import send_video
+from drivetrain_trainer.telemetry.backends.writer import BackendWriter
+from drivetrain_trainer.telemetry.record import Record, Table
+
+KEY = "local-" + "5ec7e7" * 10
+LOADS = Table(("layer", "expert", "tokens"), ((0, 0, 12.5), (0, 1, 37.5)))
+HISTORY_OF_CLIENT = {"_step", "_runtime", "_timestamp", "env_steps"}
+
+MakeContext = Callable[..., BackendContext]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServer]:
+    """A service, a key to it, and no other credentials."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with wandb_server() as found:
+        monkeypatch.setenv("WANDB_BASE_URL", found.url)
+        yield found
+
+
+def reports(*steps: int) -> list[Record]:
+    return [
+        Record(
+            env_steps=step,
+            iteration=step // 10,
+            wall_time=1_700_000_000.0 + step,
+            values={"Loss/actor": step / 7, "Perf/learner_inference_ms": 0.1 * step},
+        )
+        for step in steps
+    ]
+
+
+def log(backend: WandbBackend, records: list[Record]) -> None:
+    backend.open()
+    for record in records:
+        backend.write(record)
+    backend.close()
+
+
+def offline_run(directory: Path) -> OfflineRun:
+    (path,) = directory.glob("wandb/offline-run-*/*.wandb")
+    return read_offline_run(path)
+
+
+def tracked(backend: WandbBackend) -> list[psutil.Process]:
+    """The client's process and its service."""
+    assert backend._session is not None
+    client = psutil.Process(backend._session._link.pid)
+    return [client, *client.children(recursive=True)]
+
+
+def test_every_key_and_the_whole_configuration_reach_the_run(make_context: MakeContext) -> None:
+    context = make_context(
+        wandb_mode="offline",
+        wandb_project="arms",
+        wandb_entity="lab",
+        wandb_group="seeds",
+        wandb_name="first",
+        wandb_tags=["sac", "cpu"],
+        wandb_notes="a note",
+    )
+    context = replace(context, run_config={"algo": {"gamma": 0.99}, "seed": 3, "none": None})
+    log(WandbBackend(context), reports(10))
+    run = offline_run(context.directory)
+    assert (run.project, run.entity, run.group) == ("arms", "lab", "seeds")
+    assert (run.display_name, run.tags, run.notes) == ("first", ("sac", "cpu"), "a note")
+    config = {key: value for key, value in run.config.items() if key != "_wandb"}
+    assert config == {"algo": {"gamma": 0.99}, "seed": 3, "none": None}
+    assert run.exit_code == 0
+
+
+def test_every_value_is_the_one_that_tensorboard_has_and_nothing_is_printed(
+    make_context: MakeContext, report: dict[str, float], capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = make_context(wandb_mode="offline")
+    values = report | {"Loss/critic": math.nan, "Loss/value": math.inf, "Train/iteration": 7.0}
+    record = Record(531_200, 8300, 1_700_000_000.0, values, tables={"moe_balance/loads": LOADS})
+    events = TensorBoardBackend(context.directory / "events")
+    backend = WandbBackend(context)
+    for each in (events, backend):
+        each.open()
+        each.write(record)
+    assert os.getsid(0) not in [os.getsid(process.pid) for process in tracked(backend)], "Ctrl-C"
+    tracked(backend)[0].send_signal(signal.SIGINT)
+    backend.write(replace(record, env_steps=531_201, tables={}))
+    events.close()
+    backend.close()
+
+    run = offline_run(context.directory)
+    assert run.display_name == context.facts.run_name
+    assert run.step_metrics == {"*": "env_steps"}
+    first, second = run.history
+    assert (first["env_steps"], second["env_steps"]) == (531_200, 531_201)
+    assert first["_timestamp"] == 1_700_000_000.0
+    persisted = EventAccumulator(str(context.directory / "events")).Reload()
+    scalars = {tag: persisted.Scalars(tag)[0].value for tag in persisted.Tags()["scalars"]}
+    assert set(second) - HISTORY_OF_CLIENT == set(scalars)
+    for tag, value in scalars.items():
+        np.testing.assert_equal(np.float32(first[tag]), np.float32(value))
+        np.testing.assert_equal(first[tag], values[tag])
+    table = context.directory.glob("wandb/*/files/media/table/**/*.json")
+    (stored,) = [json.loads(path.read_text()) for path in table]
+    assert stored == {"columns": list(LOADS.columns), "data": [list(row) for row in LOADS.rows]}
+    assert first["moe_balance/loads/_type"] == "table-file"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_disabled_run_starts_nothing_and_writes_nothing(make_context: MakeContext) -> None:
+    context = make_context(wandb_mode="disabled")
+    backend = make(context)
+    assert isinstance(backend, WandbBackend)
+    log(backend, reports(10))
+    assert list(context.directory.iterdir()) == []
+    assert backend.details == {}
+
+
+def test_the_same_run_goes_on_after_each_restart_and_nothing_repeated_is_dropped(
+    make_context: MakeContext, server: WandbServer
+) -> None:
+    """Steps after the checkpoint are repeated: the third attempt starts before the second's end."""
+    context = make_context(wandb_project="arms", wandb_tags=["a"], wandb_name="first")
+    pages, written = set(), []
+    for number, steps in enumerate([(10, 20, 30), (20, 30, 40), (30, 40, 50)], start=1):
+        backend = WandbBackend(replace(context, attempt=number, run_config={"attempt": number}))
+        records = reports(*steps)
+        log(backend, records)
+        written += records
+        pages.add(backend.details["run_url"])
+    (run,) = server.runs.values()
+    assert pages == {f"{server.url}/lab/arms/runs/{run.name}"}
+    stored = json.loads((context.directory / "wandb_run.json").read_text())
+    assert stored["url"] in pages
+    assert (run.display_name, run.tags) == ("first", ["a"])
+    assert run.config["attempt"]["value"] == 3
+    assert [step["_step"] for step in run.history] == list(range(9))
+    assert [step["env_steps"] for step in run.history] == [r.env_steps for r in written]
+    for step, record in zip(run.history, written, strict=True):
+        assert {tag: step[tag] for tag in record.values} == record.values
+    assert run.exit_codes == [0, 0, 0]
+
+
+def test_tables_and_videos_are_sent_and_no_report_asks_the_service_anything(
+    make_context: MakeContext, server: WandbServer, tmp_path: Path
+) -> None:
+    video = tmp_path / "play_video.mp4"
+    video.write_bytes(b"\0\0\0\x18ftypmp42 a film")
+    context = make_context()
+    (tabled,) = reports(10)
+    backend = WandbBackend(context)
+    backend.open()
+    started = time.monotonic()
+    server.behaviour.delay_s = 2.0
+    backend.write(replace(tabled, tables={"moe_balance/expert_loads": LOADS}))
+    assert time.monotonic() - started < 2.0
+    server.behaviour.delay_s = 0.0
+    backend.upload(video, "play_video")
+    backend.close()
+    (run,) = server.runs.values()
+    tables = [json.loads(data) for name, data in run.files.items() if "table" in name]
+    assert tables == [{"columns": list(LOADS.columns), "data": [list(row) for row in LOADS.rows]}]
+    assert run.history[0]["moe_balance/expert_loads"]["_type"] == "table-file"
+    assert run.history[1]["play_video"]["_type"] == "video-file"
+    assert run.history[1]["env_steps"] == 10
+
+    page = send_video(context.directory, video, name="play_video", env_steps=40)
+    assert page == backend.details["run_url"]
+    assert run.history[2]["env_steps"] == 40
+    films = [data for name, data in run.files.items() if name.endswith(".mp4")]
+    assert films == [video.read_bytes()] * 2
+    assert run.exit_codes[0] == 0
+
+
+def test_the_video_of_a_run_that_was_never_online_is_recorded_beside_it(
+    make_context: MakeContext, tmp_path: Path
+) -> None:
+    video = tmp_path / "play_video.mp4"
+    video.write_bytes(b"\0\0\0\x18ftypmp42 a film")
+    context = make_context(wandb_mode="offline")
+    assert send_video(context.directory, video, name="play_video", env_steps=1) is None
+    log(WandbBackend(context), reports(10))
+    told = send_video(context.directory, video, name="play_video", env_steps=40)
+    assert told is not None
+    assert told.startswith(f"'wandb sync {context.directory}/wandb/offline-run-")
+    runs = [read_offline_run(path) for path in context.directory.glob("wandb/*/*.wandb")]
+    assert len({run.run_id for run in runs}) == 1
+    (film,) = [step for run in runs for step in run.history if "play_video/path" in step]
+    assert film["env_steps"] == 40
+
+
+def service_says(server: WandbServer, status: int) -> None:
+    server.behaviour.fail = lambda _operation: status
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A way in which the service cannot be used."""
+
+    fault: Callable[[WandbServer], None]
+    reason: str
+    """In the client's words."""
+    advice: str
+    key: str = KEY
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [
+        pytest.param(
+            Outage(lambda _: None, "No API key configured", "WANDB_API_KEY", key=""), id="no key"
+        ),
+        pytest.param(Outage(lambda s: service_says(s, 401), "401", "WANDB_API_KEY"), id="bad key"),
+        pytest.param(Outage(lambda s: service_says(s, 500), "500", "next attempt"), id="errors"),
+        pytest.param(Outage(lambda s: service_says(s, 429), "429", "next attempt"), id="too many"),
+        pytest.param(Outage(WandbServer.stop, "refused", "next attempt"), id="dead"),
+    ],
+)
+def test_where_the_service_cannot_be_used_the_run_is_recorded_and_nothing_is_lost(
+    make_context: MakeContext,
+    server: WandbServer,
+    monkeypatch: pytest.MonkeyPatch,
+    outage: Outage,
+) -> None:
+    outage.fault(server)
+    monkeypatch.setenv("WANDB_API_KEY", outage.key)  # "": as a Secret that is not there reads
+    context = make_context(wandb_api_key_secret_ref={"name": "wb"})
+    records = reports(10, 20)
+    with capture_logs() as logs:
+        started = time.monotonic()
+        writer = BackendWriter(WandbBackend(context, init_timeout_s=1.0))
+        for record in records:
+            writer.put(record)
+        assert time.monotonic() - started < 0.5, "training waited"
+        health = writer.close()
+    assert (health.written, health.lost, health.error) == (2, 0, None)
+    assert outage.reason in health.details["offline_because"]
+    assert "run_url" not in health.details
+    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert outage.reason in warning["reason"]
+    assert outage.advice in warning["advice"]
+    if outage.advice == "WANDB_API_KEY":
+        assert "Secret 'wb'" in warning["advice"]
+        assert "training.wandb_mode=offline" in warning["advice"]
+    assert warning["later"] == f"'wandb sync {health.details['files']}' sends it"
+    run = offline_run(context.directory)
+    assert [step["env_steps"] for step in run.history] == [10, 20]
+    assert_no_key(context.directory, str(health), str(logs))
+
+
+def test_a_service_that_dies_holds_up_no_report_and_the_end_is_bounded(
+    make_context: MakeContext, server: WandbServer
+) -> None:
+    context = make_context()
+    backend = WandbBackend(context, finish_timeout_s=1.0)
+    backend.open()
+    backend.write(reports(10)[0])
+    server.stop()
+    started = time.monotonic()
+    for record in reports(20, 30):
+        backend.write(record)
+    assert time.monotonic() - started < 1.0
+    processes = tracked(backend)
+    started = time.monotonic()
+    with pytest.raises(WandbError, match=r"'wandb sync .* sends it") as caught:
+        backend.close()
+    assert time.monotonic() - started < 15.0
+    assert not [process for process in processes if process.is_running()]
+    assert_no_key(context.directory, str(caught.value))
+
+    server.start()
+    advice = str(caught.value).split("'")[1]
+    assert advice == f"wandb sync --include-online {backend.details['files']}"
+    command = [sys.executable, "-m", *advice.split()]
+    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    (run,) = server.runs.values()
+    assert {step["env_steps"] for step in run.history} == {10, 20, 30}
+
+
+def test_offline_attempts_become_one_run_when_they_are_sent(
+    make_context: MakeContext, server: WandbServer
+) -> None:
+    context = make_context(wandb_mode="offline")
+    for steps in ((10, 20), (20, 30)):
+        log(WandbBackend(context), reports(*steps))
+    files = sorted(map(str, context.directory.glob("wandb/offline-run-*")))
+    assert len(files) == 2
+    command = [sys.executable, "-m", "wandb", "sync", *files]
+    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    (run,) = server.runs.values()
+    assert sorted(step["env_steps"] for step in run.history) == [10, 20, 20, 30]
+    assert [step["_step"] for step in run.history] == [0, 1, 2, 3]
+
+
+def test_the_key_is_in_no_file_no_argument_and_no_output(
+    make_context: MakeContext, server: WandbServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Everything goes below the run directory, and nothing of the code is taken along."""
+    context = make_context()
+    with capture_logs() as logs:
+        backend = WandbBackend(context)
+        backend.open()
+        arguments = [process.cmdline() for process in tracked(backend)]
+        backend.write(reports(10)[0])
+        backend.close()
+    assert len(arguments) >= 2
+    assert len(server.keys) == 1, "the service was asked without a key"
+    assert_no_key(context.directory, str(arguments), str(logs), str(backend.details))
+    assert capfd.readouterr() == ("", "")
+    top = {path.name for path in context.directory.iterdir()}
+    assert top == {"home", "wandb", "wandb_run.json"}
+    assert list((context.directory / "home").iterdir()) == []
+    (run,) = server.runs.values()
+    assert not [name for name in run.files if name.startswith("code") or name.endswith(".patch")]
+    metadata = json.loads(run.files["wandb-metadata.json"])
+    assert "git" not in metadata
+    assert "output.log" not in run.lines
+
+
+def assert_no_key(directory: Path, *texts: str) -> None:
+    encoded = [KEY.encode(), KEY[6:30].encode()]
+    for path in directory.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert not [secret for secret in encoded if secret in data], path
+    for text in texts:
+        assert KEY[6:30] not in text
+
+
+def test_a_client_that_is_killed_costs_its_records_and_no_time(make_context: MakeContext) -> None:
+    backend = WandbBackend(make_context(wandb_mode="offline"))
+    backend.open()
+    client, *services = tracked(backend)
+    client.kill()
+    started = time.monotonic()
+    for record in reports(10, 20):
+        with pytest.raises(WandbError, match="ProcessEnded"):
+            backend.write(record)
+    with pytest.raises(WandbError, match="ProcessEnded"):
+        backend.close()
+    assert time.monotonic() - started < 2.0
+    assert psutil.wait_procs(services, timeout=30)[1] == []
+
+
+def test_a_client_that_hangs_is_killed(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = WandbBackend(make_context(wandb_mode="offline"))
+    backend.open()
+    monkeypatch.setattr(wandb_session, "ANSWER_TIMEOUT_S", 0.2)
+    processes = tracked(backend)
+    processes[0].suspend()
+    with pytest.raises(WandbError, match=r"NoAnswer: none within 0\.2 s"):
+        backend.write(reports(10)[0])
+    assert psutil.wait_procs(processes, timeout=10)[1] == []
+
+
+def test_a_directory_that_cannot_be_written_loses_the_records_and_says_so(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(wandb_mode="offline")
+    (context.directory / "wandb").write_text("in the way")
+    writer = BackendWriter(WandbBackend(context))
+    writer.put(reports(10)[0])
+    health = writer.close()
+    assert (health.written, health.lost) == (0, 1)
+    assert health.error is not None
+    assert str(context.directory / "wandb") in health.error
+
+
+TRAINER = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from drivetrain_api.trainingrun import TrainingRunSpec
+from drivetrain_trainer.telemetry.backends.base import BackendContext
+from drivetrain_trainer.telemetry.backends.wandb import WandbBackend
+from drivetrain_trainer.telemetry.record import Record
+
+spec = {"algo": {"name": "sac"}, "task": {"name": "ant"}, "training": {"wandb_mode": "offline"}}
+backend = WandbBackend(
+    BackendContext(
+        directory=Path(sys.argv[1]),
+        spec=TrainingRunSpec.model_validate(spec),
+        facts=SimpleNamespace(run_name="run"),
+        start_env_steps=0,
+        attempt=1,
+        run_config={},
+    )
+)
+backend.open()
+for step in range(100):
+    backend.write(Record(step, step, time.time(), {"Loss/actor": step / 7}))
+print(backend._session._link.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_after_kill_9_of_training_nothing_is_left_running_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    assert trainer.stdout is not None
+    client = psutil.Process(int(trainer.stdout.readline()))
+    processes = [client, *client.children(recursive=True)]
+    assert len(processes) >= 2
+    os.kill(trainer.pid, signal.SIGKILL)
+    trainer.wait()
+    trainer.stdout.close()
+    assert psutil.wait_procs(processes, timeout=15)[1] == []
+    run = offline_run(tmp_path)
+    assert [step["env_steps"] for step in run.history] == list(range(100))
+    assert run.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("summary", "exit_code"),
+    [(None, 0), ('{"status": "completed"}', 0), ('{"status": "failed"}', 1), ("torn", 0)],
+)
+def test_a_run_that_its_summary_calls_failed_is_failed(
+    make_context: MakeContext, summary: str | None, exit_code: int
+) -> None:
+    context = make_context()
+    if summary is not None:
+        (context.directory / "run_summary.json").write_text(summary)
+    ended: list[int] = []
+    backend = WandbBackend(context)
+    backend._session = SimpleNamespace(finish=lambda **end: ended.append(end["exit_code"]))  # type: ignore[assignment]  # a session that only notes how it ended
+    backend.close()
+    backend.close()
+    assert ended == [exit_code]
