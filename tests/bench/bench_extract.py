@@ -19,7 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tests.bench.result import Result, against
 
 from drivetrain_api.metrics import METRICS
-from drivetrain_trainer.analysis.records import masked_crc32c
+from drivetrain_trainer.telemetry.backends.record_frame import framed
 
 MEGABYTE = 1_000_000
 RUN_BYTES = 1_000 * MEGABYTE
@@ -131,10 +131,10 @@ def _write_attempt(path: Path, attempt: int, step: int, size: int) -> int:
     payload = bytearray(template.SerializeToString())
     places = _places(bytes(payload))
     with path.open("xb") as file:
-        file.write(_record(Event(wall_time=1.0, file_version="brain.Event:2").SerializeToString()))
+        file.write(framed(Event(wall_time=1.0, file_version="brain.Event:2").SerializeToString()))
         start = Event(wall_time=1.0, step=step, session_log=SessionLog(status=SessionLog.START))
         if attempt:
-            file.write(_record(start.SerializeToString()))
+            file.write(framed(start.SerializeToString()))
         while file.tell() < size:
             values = rng.normal(size=len(TAGS)).astype("<f4").tobytes()
             payload[1:9] = struct.pack("<d", 1.7e9 + step * 1e-3)
@@ -143,7 +143,7 @@ def _write_attempt(path: Path, attempt: int, step: int, size: int) -> int:
             )
             for index, place in enumerate(places):
                 payload[place : place + 4] = values[4 * index : 4 * index + 4]
-            file.write(_record(bytes(payload)))
+            file.write(framed(bytes(payload)))
             step += STEPS_A_REPORT
     assert step < 1 << 28
     return step - 100 * STEPS_A_REPORT
@@ -152,15 +152,3 @@ def _write_attempt(path: Path, attempt: int, step: int, size: int) -> int:
 def _places(payload: bytes) -> list[int]:
     """Offsets of the values, each after its tag and key."""
     return [payload.index(tag.encode() + b"\x15") + len(tag) + 1 for tag in TAGS]
-
-
-def _record(payload: bytes) -> bytes:
-    header = struct.pack("<Q", len(payload))
-    return b"".join(
-        (
-            header,
-            struct.pack("<I", masked_crc32c(header)),
-            payload,
-            struct.pack("<I", masked_crc32c(payload)),
-        )
-    )

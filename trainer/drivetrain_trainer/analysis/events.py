@@ -114,7 +114,6 @@ class EventFile:
     def __init__(self, path: Path, *, limit: int | None = None) -> None:
         """Read `path` up to `limit` bytes, or to where it ends now."""
         self._reader = RecordReader(path, limit=limit)
-        self._path = path
         self._layouts: dict[int, list[Layout]] = defaultdict(list)
         self._count = 0
         self.passed_over = 0
@@ -188,7 +187,7 @@ class EventFile:
             try:
                 event = Event.FromString(records.payload(index))
             except DecodeError:
-                self._reader.damage.append(f"{self._path}: record {ordinal} is no event")
+                self._reader.tell(f"record {ordinal}", "no event: left out")
                 continue
             if event.session_log.status == SessionLog.START:
                 restarts.append(Restart(ordinal, event.step))

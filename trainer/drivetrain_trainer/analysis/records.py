@@ -1,8 +1,4 @@
-"""The record framing of event files: length, checksums, payload; read in bounded pieces.
-
-A record is an unsigned 64-bit length, the masked CRC-32C of those eight bytes, the payload,
-and the masked CRC-32C of the payload, all little endian.
-"""
+"""The records of event files, read in bounded pieces and checked."""
 
 from __future__ import annotations
 
@@ -13,6 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import google_crc32c
 import numpy as np
+
+from drivetrain_trainer.telemetry.backends.record_frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    MASK_DELTA,
+    masked_crc32c,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +28,6 @@ PIECE_BYTES: Final = 1 << 21
 RECORD_LIMIT: Final = 64 << 20
 """Payload bytes of the largest record that is read; a larger one is passed over and told."""
 
-_HEADER: Final = 12
-_FOOTER: Final = 4
-_MASK_DELTA: Final = 0xA282EAD8
 _KNOWN_LIMIT: Final = 4096
 _TOLD: Final = 20
 
@@ -114,8 +114,8 @@ class RecordReader:
         lengths: list[int] = []
         sums: list[int] = []
         position, size = 0, len(data)
-        while position + _HEADER <= size:
-            header = data[position : position + _HEADER]
+        while position + HEADER_BYTES <= size:
+            header = data[position : position + HEADER_BYTES]
             length = known.get(header)
             if length is None:
                 length = self._verified(header)
@@ -126,14 +126,14 @@ class RecordReader:
                         "the checksum of a record's length is wrong: nothing after it can be read",
                     )
                     break
-            start = position + _HEADER
+            start = position + HEADER_BYTES
             stop = start + length
-            if stop + _FOOTER > size:
+            if stop + FOOTER_BYTES > size:
                 break
             starts.append(start)
             lengths.append(length)
             sums.append(checksum(data[start:stop]))
-            position = stop + _FOOTER
+            position = stop + FOOTER_BYTES
         found = _records(data, starts, lengths, sums, first=ordinal, end=base + position)
         return data[position:], found
 
@@ -149,28 +149,26 @@ class RecordReader:
 
     def _missing(self, rest: bytes) -> int:
         """Bytes that the record which `rest` begins still needs; 1 where that is not known."""
-        if len(rest) < _HEADER:
+        if len(rest) < HEADER_BYTES:
             return 1 if rest else 0
-        return _HEADER + self._known[rest[:_HEADER]] + _FOOTER - len(rest)
+        return HEADER_BYTES + self._known[rest[:HEADER_BYTES]] + FOOTER_BYTES - len(rest)
 
     def _tell_unsound(self, found: Records, base: int) -> None:
-        for index in np.flatnonzero(~found.sound)[:_TOLD]:
+        for index in np.flatnonzero(~found.sound)[: _TOLD + 1]:
             self._tell(
-                base + int(found.starts[index]) - _HEADER,
+                base + int(found.starts[index]) - HEADER_BYTES,
                 "the checksum of a record is wrong: the record is left out",
             )
 
     def _tell(self, offset: int, what: str) -> None:
+        self.tell(f"at byte {offset:,}", what)
+
+    def tell(self, where: str, what: str) -> None:
+        """Note damage, up to a number of notes."""
         if len(self.damage) < _TOLD:
-            self.damage.append(f"{self._path}: at byte {offset:,}: {what}")
+            self.damage.append(f"{self._path}: {where}: {what}")
         elif len(self.damage) == _TOLD:
             self.damage.append(f"{self._path}: and more of the kind")
-
-
-def masked_crc32c(data: bytes) -> int:
-    """CRC-32C, rotated and offset as record files store it."""
-    checksum = int(google_crc32c.value(data))
-    return (((checksum >> 15) | (checksum << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def _records(
@@ -179,7 +177,7 @@ def _records(
     offsets = np.array(starts, dtype=np.int64)
     sizes = np.array(lengths, dtype=np.int64)
     checksums = np.array(sums, dtype=np.uint32)
-    masked = ((checksums >> 15) | (checksums << 17)) + np.uint32(_MASK_DELTA)
+    masked = ((checksums >> 15) | (checksums << 17)) + np.uint32(MASK_DELTA)
     octets = np.frombuffer(data, dtype=np.uint8)
-    footers = octets[(offsets + sizes)[:, None] + np.arange(_FOOTER)]
+    footers = octets[(offsets + sizes)[:, None] + np.arange(FOOTER_BYTES)]
     return Records(data, offsets, sizes, first, footers.view("<u4")[:, 0] == masked, end)

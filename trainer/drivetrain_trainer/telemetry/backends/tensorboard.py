@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
 from drivetrain_trainer.telemetry.backends.append_file import AppendFile
 from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
-from drivetrain_trainer.telemetry.backends.crc32c import masked_crc32c
+from drivetrain_trainer.telemetry.backends.record_frame import framed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,22 +31,25 @@ FILE_VERSION = "brain.Event:2"
 
 def make(context: BackendContext) -> TensorBoardBackend:
     """The backend of a run."""
-    return TensorBoardBackend(context.directory, start_env_steps=context.start_env_steps)
+    return TensorBoardBackend(
+        context.directory, start_env_steps=context.start_env_steps, attempt=context.attempt
+    )
 
 
 class TensorBoardBackend:
     """One event file a process in the run directory; existing files are never touched.
 
-    A resumed run starts at `start_env_steps`: TensorBoard then drops what an earlier
-    attempt logged beyond that step.
+    A later attempt starts at `start_env_steps`, 0 where there was no checkpoint: TensorBoard
+    then drops what an earlier one logged beyond that step.
     """
 
     name = "tensorboard"
     capabilities = BackendCapabilities()
     details: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, directory: Path, *, start_env_steps: int = 0) -> None:
+    def __init__(self, directory: Path, *, start_env_steps: int = 0, attempt: int = 1) -> None:
         self._directory = directory
+        self._restarted = attempt > 1 or start_env_steps > 0
         self._start_env_steps = start_env_steps
         self._file: AppendFile | None = None
 
@@ -62,7 +64,7 @@ class TensorBoardBackend:
         path = self._directory / f"{stem}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
         self._file = AppendFile.create(path)
         self._append(Event(wall_time=time.time(), file_version=FILE_VERSION))
-        if self._start_env_steps:
+        if self._restarted:
             start = SessionLog(status=SessionLog.START)
             self._append(
                 Event(wall_time=time.time(), step=self._start_env_steps + 1, session_log=start)
@@ -90,15 +92,4 @@ class TensorBoardBackend:
         return self._file
 
     def _append(self, event: Event) -> None:
-        data = event.SerializeToString()
-        header = struct.pack("<Q", len(data))
-        self._opened.append(
-            b"".join(
-                (
-                    header,
-                    struct.pack("<I", masked_crc32c(header)),
-                    data,
-                    struct.pack("<I", masked_crc32c(data)),
-                )
-            )
-        )
+        self._opened.append(framed(event.SerializeToString()))

@@ -14,8 +14,8 @@ from drivetrain_trainer.telemetry.record import Record
 MakeRecord = Callable[..., Record]
 
 
-def write(directory: Path, records: list[Record], start: int = 0) -> None:
-    backend = TensorBoardBackend(directory, start_env_steps=start)
+def write(directory: Path, records: list[Record], start: int = 0, attempt: int = 1) -> None:
+    backend = TensorBoardBackend(directory, start_env_steps=start, attempt=attempt)
     backend.open()
     for record in records:
         backend.write(record)
@@ -77,3 +77,11 @@ def test_a_flushed_record_is_readable_before_the_file_is_closed(
 def test_use_before_open_is_refused(tmp_path: Path, make_record: MakeRecord) -> None:
     with pytest.raises(RuntimeError, match="before open"):
         TensorBoardBackend(tmp_path).write(make_record())
+
+
+def test_an_attempt_that_begins_anew_voids_all_that_came_before(
+    tmp_path: Path, make_record: MakeRecord
+) -> None:
+    write(tmp_path, [make_record(step, Loss__actor=1.0) for step in (10, 20, 30)])
+    write(tmp_path, [make_record(10, Loss__actor=2.0)], attempt=2)
+    assert series(tmp_path, "Loss/actor") == [(10, 2.0)]
