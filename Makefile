@@ -14,7 +14,7 @@ IMAGE_ARGS = $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(TAG) \
   --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test programs lint format typecheck docs bench nightly crd images e2e clean
+.PHONY: help demo test programs lint format typecheck panel docs bench nightly crd images e2e clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ lint: $(VENV)/.dev ## Linters, formatter, types, import contracts, generated fil
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+panel: $(VENV)/.dev ## Draw the documentation's picture of the live panel
+	$(BIN)/python -m tests.support.panel.picture
 
 docs: $(VENV)/.dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -76,17 +76,19 @@ class TerminalState:
         now = self._clock()
         with self._lock:
             means = self._window.means(now)
+            values = dict(means.values)
+            rows_per_second = values.pop(_ROWS, None)
             record = self._latest
             return Snapshot(
                 facts=self._facts,
-                means=means.values,
+                means=values,
                 samples=means.samples,
                 peaks=dict(self._peaks),
                 env_steps=record.env_steps if record else self._facts.start_env_steps,
                 iteration=record.iteration if record else 0,
                 elapsed_s=now - self._began,
                 pace=self._pace.rate(now, self._position(record)) if record else None,
-                rows_per_second=means.values.get(_ROWS),
+                rows_per_second=rows_per_second,
                 buffer_rows=self._buffer_rows,
                 evaluation=self._evaluation,
             )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.panel.picture import PICTURE, picture
 from tests.support.panel.stored import NAMES, stored_snapshot
 
 from drivetrain_api.algorithms import AlgoName
@@ -70,6 +71,10 @@ def test_drawing(name: str, width: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_cut(name: str, width: int) -> None:
     assert UNICODE.ellipsis not in "".join(draw(build(stored_snapshot(name)), width))
+
+
+def test_the_picture_in_the_documentation_is_current() -> None:
+    assert picture() == PICTURE.read_text(encoding="utf-8"), "run `make panel`"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
