@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from drivetrain_trainer.analysis.runs import EVENT_FILES
+from drivetrain_trainer.evidence.run_directory import RUN_CONFIG, RUN_SUMMARY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 DEEPEST: Final = 5
 """Folders below the named one that are searched: storage/logs/<algorithm>/<task>/<run>."""
-MARKS: Final = ("run_summary.json", "run_config.json")
+MARKS: Final = (RUN_SUMMARY, RUN_CONFIG)
 """A folder that holds one of these is a run directory."""
-_EVENTS: Final = "events.out.tfevents."
 
 
 class NoRunError(ValueError):
@@ -22,7 +24,7 @@ class NoRunError(ValueError):
 
 def is_run(path: Path) -> bool:
     """Whether the folder is a run directory, or was one before it had a summary."""
-    return any((path / mark).is_file() for mark in MARKS) or any(path.glob(f"{_EVENTS}*"))
+    return any((path / mark).is_file() for mark in MARKS) or any(path.glob(EVENT_FILES))
 
 
 def runs_below(path: Path) -> list[Path]:

@@ -21,7 +21,7 @@ def accounted_time(evidence: Evidence) -> Finding | None:
     """Phases that add up to more than the iteration: a broken contract, not parallel work."""
     learner = evidence.learner
     if learner is None or learner.accounted_ms <= ACCOUNTED_MOST * learner.wall_ms:
-        return None
+        return _overfull_before(evidence)
     return Finding(
         Problem.ACCOUNTED_TIME,
         Kind.DEFECT,
@@ -34,6 +34,42 @@ def accounted_time(evidence: Evidence) -> Finding | None:
             "two timers of the learner overlap, or a clock jumped; this is a defect to report",
             "do not read the learner's percentages of this window",
         ),
+    )
+
+
+def _overfull_before(evidence: Evidence) -> Finding | None:
+    """Single reports whose excess the window's mean does not show."""
+    count = evidence.telemetry.overfull_timelines if evidence.telemetry is not None else 0
+    if not count:
+        return None
+    return Finding(
+        Problem.ACCOUNTED_TIME,
+        Kind.DEFECT,
+        0.0,
+        f"{count} report{'s' if count > 1 else ''} of this attempt had phases that add up to more "
+        "than Iter Wall: a contract violation, not parallel work.",
+        check=("two timers of the learner overlap, or a clock jumped; this is a defect to report",),
+    )
+
+
+def telemetry_losses(evidence: Evidence) -> Finding | None:
+    """Metrics that a backend never took."""
+    telemetry = evidence.telemetry
+    hurt = [one for one in telemetry.backends if one.lost or one.error] if telemetry else []
+    if not hurt:
+        return None
+    return Finding(
+        Problem.TELEMETRY_LOSS,
+        Kind.DEFECT,
+        0.0,
+        f"Metrics were lost: {', '.join(one.name for one in hurt)} did not take every record. "
+        "Training does not wait for that.",
+        details=tuple(
+            f"{one.name}: {one.lost} of {one.lost + one.written} records lost"
+            + (f"; first error: {one.error}" if one.error else "")
+            for one in hurt
+        ),
+        check=("the disk or the server behind training.logger", "training.logInterval"),
     )
 
 

@@ -17,6 +17,7 @@ from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, LEARNING_TIME,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivetrain_api.artifacts.run_summary import RunTelemetry
     from drivetrain_trainer.analysis.findings import Finding, Setup
     from drivetrain_trainer.analysis.window import Window
 
@@ -25,6 +26,7 @@ RULES: Final[tuple[Callable[[Evidence], Finding | None], ...]] = (
     defects.accounted_time,
     defects.nonfinite_values,
     defects.dropped_batches,
+    defects.telemetry_losses,
     bottlenecks.collector_wait,
     bottlenecks.learner_action_wait,
     bottlenecks.inference,
@@ -60,14 +62,21 @@ class Diagnosis:
         )
 
 
-def diagnose(window: Window, setup: Setup) -> Diagnosis:
+def diagnose(window: Window, setup: Setup, telemetry: RunTelemetry | None = None) -> Diagnosis:
     """Apply every rule, and rank what they find.
 
     Args:
         window: Figures of the reports to look at.
         setup: The run's configuration.
+        telemetry: How the metrics themselves fared, as the run's summary says it.
     """
-    evidence = Evidence(window, setup, shares.learner(window.means), shares.collector(window.means))
+    evidence = Evidence(
+        window,
+        setup,
+        shares.learner(window.means),
+        shares.collector(window.means),
+        telemetry,
+    )
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     order = list(Kind)
     return Diagnosis(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivetrain_api.artifacts.run_config import RunConfig
+    from drivetrain_api.artifacts.run_summary import RunTelemetry
     from drivetrain_trainer.analysis.shares import Collector, Learner
     from drivetrain_trainer.analysis.window import Window
 
@@ -61,6 +62,7 @@ class Problem(StrEnum):
     ACCOUNTED_TIME = "accounted-time"
     NONFINITE_VALUES = "non-finite-values"
     DROPPED_BATCHES = "dropped-batches"
+    TELEMETRY_LOSS = "telemetry-loss"
     COLLECTOR_WAIT = "collector-wait"
     LEARNER_ACTION_WAIT = "learner-action-wait"
     INFERENCE = "inference"
@@ -167,6 +169,8 @@ class Evidence:
     setup: Setup
     learner: Learner | None
     collector: Collector | None
+    telemetry: RunTelemetry | None = None
+    """How the metrics themselves fared; None where the run does not say."""
 
     @property
     def values(self) -> Mapping[str, float]:
