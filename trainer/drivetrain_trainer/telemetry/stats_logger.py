@@ -77,6 +77,7 @@ class StatsLogger:
         global_step: int,
         *,
         streamed: Iterable[Mapping[str, float]] = (),
+        reduced: Mapping[str, float] | None = None,
         tables: Mapping[str, Table] | None = None,
     ) -> dict[str, float]:
         """Export all trackers over all ranks, merge what workers streamed, commit; collective.
@@ -87,6 +88,8 @@ class StatsLogger:
             global_step: as for `commit`.
             streamed: exports of rollout workers (`StatsTracker.export` without a group), with
                 their counts; a key that a rank recorded too is weighed together with them.
+            reduced: figures of meters that go over the ranks themselves, by key, such as
+                `ThroughputMeter.export` gives.
             tables: as for `commit`.
 
         Returns:
@@ -97,7 +100,7 @@ class StatsLogger:
             UnknownMetricError, MetricReportError: as for `commit`.
         """
         exported = stats.export_all(self._group)
-        data = exported | _aggregated(exported, list(streamed))
+        data = exported | _aggregated(exported, list(streamed)) | dict(reduced or {})
         self.commit(epoch, step, global_step, data, tables=tables)
         return data
 
