@@ -292,7 +292,6 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("moe_balance/", Unit.NONE, Owner.TRACKER),
     Family("ppo_actor/", Unit.NONE, Owner.TRACKER),
     Family("sac_actor/", Unit.NONE, Owner.TRACKER),
-    Family("sac_actor/", Unit.NONE, Owner.TRACKER),
     Family("rollout/", Unit.NONE, Owner.TRACKER),
     Family("eval-rollout/", Unit.NONE, Owner.TRACKER),
 )
