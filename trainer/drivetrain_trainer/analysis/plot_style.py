@@ -52,9 +52,10 @@ RC: Final = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
+    "svg.fonttype": "none",
     "svg.hashsalt": "drivetrain",
 }
-"""Of matplotlib, for one figure; an SVG comes out the same from the same runs."""
+"""Of matplotlib, for one figure; an SVG is the same from the same runs, and its words are text."""
 
 
 def label_of(tag: str) -> str:
