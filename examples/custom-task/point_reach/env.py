@@ -5,8 +5,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from drivetrain_api.metrics import Family, Owner, Unit
 from drivetrain_trainer.envs.definition import (
     EnvDefinition,
+    LogTerm,
     ObservationTerm,
     ResetDraft,
     ResetTerm,
@@ -50,6 +52,11 @@ def define(parameters: PointReachParameters) -> EnvDefinition:
             ResetTerm("position", resets.add_uniform_positions(0.1)),
             ResetTerm("target", place_target(parameters.target_range)),
         ),
+        log=(LogTerm("reach/speed", speed), LogTerm("reach_steps/close", close)),
+        log_families=(
+            Family("reach/", Unit.NONE, Owner.ENVIRONMENT),
+            Family("reach_steps/", Unit.STEPS, Owner.ENVIRONMENT, counted=True),
+        ),
     )
 
 
@@ -65,8 +72,17 @@ def distance(state: TermState) -> Tensor:
 
 def reached(state: TermState) -> Tensor:
     """The point is at the target, and slow, (N,) bool."""
-    speed = state.qvel[:, :2].square().sum(1).sqrt()
-    return (distance(state) < REACHED) & (speed < SPEED_REACHED)
+    return close(state) & (speed(state) < SPEED_REACHED)
+
+
+def speed(state: TermState) -> Tensor:
+    """Of the point, m/s, (N,)."""
+    return state.qvel[:, :2].square().sum(1).sqrt()
+
+
+def close(state: TermState) -> Tensor:
+    """The point is at the target, however fast, (N,) bool."""
+    return distance(state) < REACHED
 
 
 def place_target(half_width: float) -> Callable[[ResetDraft, ManagerRng], None]:

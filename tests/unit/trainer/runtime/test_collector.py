@@ -18,6 +18,7 @@ import torch
 from learner_side import SOON, LearnerSide, actions, make_transport, settings
 from scripted_env import ScriptedFactory
 
+from drivetrain_api.metrics import UnknownMetricError
 from drivetrain_trainer.runtime.child_process import ChildProcess
 from drivetrain_trainer.runtime.collector import (
     CollectorBoot,
@@ -232,3 +233,33 @@ def test_nothing_is_left_after_everything_was_killed() -> None:
         os.close(watch)
     assert set(Path("/dev/shm").iterdir()) == shared
     assert not list(Path("/tmp").glob("pymp-*"))
+
+
+OWN_LOG = {"gait/duty": True, "falls/left": True}
+
+
+def test_metrics_of_an_environments_own_arrive_by_family(start: Starter) -> None:
+    """Steps 0, 1 and 2 log their number: their mean is 1, their sum 3."""
+    run = start(ScriptedFactory(own_log=OWN_LOG | {"untagged": False}))
+    run.learner.serve(3)
+    run.learner.settle()
+    report = run.collector.report()
+    assert report is not None
+    assert report.ticks == 3
+    assert report.log["gait/duty"] == pytest.approx(1.0)
+    assert report.log["falls/left"] == 3.0
+    assert set(report.log) == {"reward/alive", *OWN_LOG}, "what has no slash stays where it is"
+    assert not any("untagged" in name for name in (*report.metrics, *report.totals.sums))
+
+
+def test_a_metric_that_was_not_declared_is_named_at_the_report(start: Starter) -> None:
+    run = start(ScriptedFactory(own_log=OWN_LOG | {"gate/duty": False}))
+    run.learner.serve(1)
+    run.learner.settle()
+    with pytest.raises(UnknownMetricError, match="'gate/duty' is of no.*mean gait/"):
+        run.collector.report()
+
+
+def test_a_declared_metric_of_no_family_is_refused_before_the_first_tick(start: Starter) -> None:
+    with pytest.raises(CollectorFailedError, match="'gate/duty' is of no family"):
+        start(ScriptedFactory(own_log={"gate/duty": True}))

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from drivetrain_api.metrics import Family
+from drivetrain_api.metrics import Family, Owner, Unit
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind, StepOutcome, StepTimings
 
 OBSERVATION_DIM = 3
 ACTION_DIM = 2
 EPISODE_LENGTH = 5
+FAMILIES = (
+    Family("gait/", Unit.NONE, Owner.ENVIRONMENT),
+    Family("falls/", Unit.EPISODES, Owner.ENVIRONMENT, counted=True),
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class ScriptedFactory:
     fail_to_make: bool = False
     observation_dim: int = OBSERVATION_DIM
     make_seconds: float = 0.0
+    own_log: Mapping[str, bool] = field(default_factory=dict)
+    """Tag -> whether it is declared: logs the number of its step in each."""
 
     def __call__(self, *, num_envs: int, seed: int) -> ScriptedEnv:
         if self.fail_to_make:
@@ -51,8 +57,7 @@ class ScriptedEnv:
     action_low = torch.full((ACTION_DIM,), -1.0)
     action_high = torch.full((ACTION_DIM,), 1.0)
     terms = (ActiveTerm(ManagerKind.REWARD, "alive", weight=1.0),)
-    log_tags = ("reward/alive", "Episode_Termination/fell")
-    log_families: tuple[Family, ...] = ()
+    log_tags: tuple[str, ...] = ("reward/alive", "Episode_Termination/fell")
 
     def __init__(self, script: ScriptedFactory, num_envs: int, seed: int) -> None:
         self.observation_dim = script.observation_dim
@@ -61,6 +66,9 @@ class ScriptedEnv:
         self.timings = StepTimings(0.1, 0.2, 0.3, 0.4, 0.5)
         self.instability = {"nonfinite": 0}
         self.closed = False
+        declared = tuple(tag for tag, known in script.own_log.items() if known)
+        self.log_tags = (*ScriptedEnv.log_tags, *declared)
+        self.log_families = FAMILIES if script.own_log else ()
         self._script = script
         self._generator = torch.Generator().manual_seed(seed)
         self._steps = 0
@@ -100,6 +108,7 @@ class ScriptedEnv:
         self.log = {"reward/alive": reward.mean()}
         if over.any():
             self.log["Episode_Termination/fell"] = terminated.sum()
+        self.log |= {tag: torch.tensor(float(number)) for tag in script.own_log}
         return StepOutcome(self._observation, self._next, reward, terminated, truncated, invalid)
 
     def rng_state(self) -> Tensor:
