@@ -1,0 +1,102 @@
+"""Real ranks that log to Weights & Biases: the real client, offline and to a stand-in service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tiny_run import Attempt, Ranks
+from wandb_file import read_offline_run
+from wandb_server import WandbServer, wandb_server
+
+from drivetrain_api.exit_codes import ExitCode
+from drivetrain_trainer.telemetry.backends.wandb import WandbBackend
+
+KEY = "local-" + "5ec7e7" * 10
+OF_CLIENT = {"env_steps", "_step", "_runtime", "_timestamp"}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServer]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with wandb_server() as found:
+        monkeypatch.setenv("WANDB_BASE_URL", found.url)
+        yield found
+
+
+def trained(ranks: Ranks, logger: str, steps: int, **training: Any) -> Attempt:
+    attempt = ranks.attempt(
+        training={"logger": logger, "total_env_steps": steps, "log_interval": 5, **training}
+    )
+    assert attempt.run() is ExitCode.DONE
+    assert not [p for p in psutil.Process().children(recursive=True) if "wandb" in p.name()]
+    return attempt
+
+
+def event_rows(directory: Path) -> list[tuple[int, dict[str, float]]]:
+    """Step and values of every event, file by file as the attempts wrote them."""
+    rows = []
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for event in EventFileLoader(str(path)).Load():
+            values = {v.tag: v.tensor.float_val[0] for v in event.summary.value}
+            if values:
+                rows.append((event.step, values))
+    return rows
+
+
+def assert_same(history: list[dict[str, Any]], events: list[tuple[int, dict[str, float]]]) -> None:
+    assert [row["env_steps"] for row in history] == [step for step, _ in events]
+    for row, (_, values) in zip(history, events, strict=True):
+        assert set(row) - OF_CLIENT == set(values)
+        for tag, value in values.items():
+            np.testing.assert_equal(np.float32(float(row[tag])), np.float32(value))
+
+
+def test_a_resumed_offline_run_holds_what_tensorboard_holds(ranks: Ranks) -> None:
+    options = {"wandb_mode": "offline", "wandb_project": "arms"}
+    trained(ranks, "tensorboard,wandb", 60, **options)
+    attempt = trained(ranks, "tensorboard,wandb", 120, **options)
+    runs = [read_offline_run(path) for path in sorted(attempt.directory.glob("wandb/*/*.wandb"))]
+    assert len(runs) == 2
+    assert len({run.run_id for run in runs}) == 1
+    assert_same([row for run in runs for row in run.history], event_rows(attempt.directory))
+    config = runs[1].config
+    assert config["algo"]["num_envs"] == 2
+    assert config["training"]["wandb_project"] == "arms"
+    assert attempt.summary.wandb_run_url is None
+
+
+def test_a_resumed_online_run_is_one_page_which_the_summary_names(
+    ranks: Ranks, server: WandbServer
+) -> None:
+    trained(ranks, "wandb, tensorboard", 60)
+    attempt = trained(ranks, "wandb, tensorboard", 120)
+    (run,) = server.runs.values()
+    assert attempt.summary.wandb_run_url == f"{server.url}/lab/drivetrain/runs/{run.name}"
+    assert_same(run.history, event_rows(attempt.directory))
+    assert run.exit_codes == [0, 0]
+    assert run.display_name == attempt.directory.name
+    assert run.config["algo"]["value"]["name"] == "sac"
+    for path in ranks.storage.rglob("*"):
+        assert not path.is_file() or KEY[6:30].encode() not in path.read_bytes(), path
+
+
+def test_a_dead_service_neither_stops_a_run_nor_costs_it_a_value(
+    ranks: Ranks, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WandbBackend.__init__.__kwdefaults__, "init_timeout_s", 1.0)
+    server.stop()
+    attempt = trained(ranks, "tensorboard,wandb", 60)
+    (path,) = attempt.directory.glob("wandb/offline-run-*/*.wandb")
+    assert_same(read_offline_run(path).history, event_rows(attempt.directory))
+    telemetry = attempt.summary.telemetry
+    assert telemetry is not None
+    (health,) = [backend for backend in telemetry.backends if backend.name == "wandb"]
+    assert health.lost == 0
+    assert health.written > 0
