@@ -149,20 +149,14 @@ def test_values_that_are_not_finite_are_passed_on_counted_and_warned_of_once(
     assert logs[0]["tags"] == ["Loss/actor", "Loss/critic"]
 
 
-def test_an_evaluation_is_persisted_at_its_step_and_shown(
+def test_an_evaluation_is_shown_and_left_to_the_statistics_to_persist(
     backend: MemoryBackend, terminal: MemoryTerminal
 ) -> None:
     figures = EvaluationFigures(5000, 10.0, 1.5, 5, 12.0, 4000, mean_length=99.0)
     with TrainingLogger([backend], terminal, algo=AlgoName.SAC) as logger:
-        logger.evaluated(figures, iteration=7)
-    (record,) = backend.records
-    assert record.env_steps == 5000
-    assert record.values == {
-        "eval-rollout/reward": 10.0,
-        "eval-rollout/reward_sd": 1.5,
-        "eval-rollout/episode_length": 99.0,
-    }
+        logger.evaluated(figures)
     assert terminal.evaluations == [figures]
+    assert backend.records == []
 
 
 def test_rank_zero_alone_owns_backend_and_terminal(backend: MemoryBackend) -> None:

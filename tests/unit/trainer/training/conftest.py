@@ -8,6 +8,8 @@ import pytest
 import torch
 from tiny_run import Ranks
 
+from drivetrain_trainer import stats
+
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Ranks]:
@@ -15,6 +17,7 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
     threads = torch.get_num_threads()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     torch.set_num_threads(1)
+    stats.forget_all()
     made = Ranks(tmp_path)
     yield made
     for attempt in made.made:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import Ranks
 
 from drivetrain_api.artifacts.outcome import RunStatus
@@ -173,6 +174,30 @@ def test_the_target_stops_the_run_and_the_best_checkpoint_is_kept(ranks: Ranks) 
     assert best is not None
     assert best.manifest.evaluated_return == attempt.summary.best_evaluated_return
     assert best.env_steps == 40
+
+
+def test_stages_and_evaluations_reach_the_log_through_the_stats_tracker(ranks: Ranks) -> None:
+    attempt = ranks.attempt(
+        training={"logger": "tensorboard"},
+        checkpoint={"interval": 40, "keep": 2},
+        evaluator={"interval": 40, "episodes": 2, "eval_before_train": True},
+    )
+    assert attempt.run() is ExitCode.DONE
+    (path,) = attempt.directory.glob("events.out.tfevents.*")
+    events = EventAccumulator(str(path))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert {tag for tag in tags if tag.startswith("eval-rollout/")} == {
+        "eval-rollout/reward",
+        "eval-rollout/reward_sd",
+        "eval-rollout/episode_length",
+    }
+    rewards = events.Scalars("eval-rollout/reward")
+    assert [event.step for event in rewards] == [0, 40, 80, 120]
+    assert rewards[-1].value == pytest.approx(attempt.summary.evaluated_return)
+    for stage in ("checkpoint_save", "evaluation"):
+        assert all(event.value > 0 for event in events.Scalars(f"timeperf/{stage}"))
+    assert not [tag for tag in tags if tag.endswith("__count")]
 
 
 def test_evaluation_does_not_change_what_is_learnt(ranks: Ranks) -> None:
