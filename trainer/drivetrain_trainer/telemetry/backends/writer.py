@@ -120,6 +120,12 @@ class BackendWriter:
         self._give_up(f"did not finish within {seconds:g} s" if self._thread.is_alive() else None)
 
     @property
+    def submitted(self) -> int:
+        """Records so far, taken, lost or waiting."""
+        with self._lock:
+            return self._submitted
+
+    @property
     def health(self) -> BackendHealth:
         """Counts so far; never blocks."""
         with self._lock:
