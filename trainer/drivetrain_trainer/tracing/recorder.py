@@ -73,13 +73,15 @@ class FileTracer:
         self._lost = 0
         self._lock = threading.Lock()
         self._metadata: list[str] = []
-        self._numbers: dict[int, int] = {}
+        self._local = threading.local()  # a number of a thread that is gone must not be found
         self._tracks: dict[str, int] = {}
         self._used = 0
         self._clock = (time.perf_counter_ns(), time.time_ns())
         self._closing = threading.Event()
         self.thread("main", 0)
-        self._segments = Segments(settings.path, settings.max_bytes, self._header)
+        self._segments = Segments(
+            settings.path, settings.max_bytes, header=self._header, instant=self._instant
+        )
         self._lines.clear()  # the name of the main thread is in the header
         self._writer = threading.Thread(target=self._work, name=WRITER_THREAD, daemon=True)
         self._writer.start()
@@ -143,11 +145,10 @@ class FileTracer:
 
     def thread(self, name: str, order: int) -> None:
         """See `Tracer.thread`."""
-        ident = threading.get_ident()
-        with self._lock:
-            number = self._numbers.get(ident)
-            if number is None:
-                number = self._numbers[ident] = self._next_number()
+        number: int | None = getattr(self._local, "number", None)
+        if number is None:
+            with self._lock:
+                number = self._local.number = self._next_number()
         self._describe(number, name, order)
 
     def gpu_mark(self) -> GpuMark | None:
@@ -169,7 +170,7 @@ class FileTracer:
             log.warning("trace is not complete: its disk does not answer", path=str(self.path))
             return
         self._flush()
-        self._segments.close(lambda: self._instant("trace ends", None).encode())
+        self._segments.close()
 
     @contextmanager
     def _measure(self, name: str, args: Mapping[str, Argument] | None) -> Iterator[None]:
@@ -188,7 +189,7 @@ class FileTracer:
             f'"dur":{took // 1000}.{took % 1000:03d}{more}}},\n'
         )
 
-    def _instant(self, name: str, args: Mapping[str, Argument] | None) -> str:
+    def _instant(self, name: str, args: Mapping[str, Argument] | None = None) -> str:
         more = "" if args is None else f',"args":{json.dumps(args)}'
         return (
             f'{{"ph":"i","s":"p","cat":"{_CATEGORY}","name":{json.dumps(name)},'
@@ -203,10 +204,11 @@ class FileTracer:
             self._lost += 1
 
     def _thread_number(self) -> int:
-        number = self._numbers.get(threading.get_ident())
+        number: int | None = getattr(self._local, "number", None)
         if number is None:
             self.thread(threading.current_thread().name, self._used)
-            number = self._numbers[threading.get_ident()]
+            number = self._local.number
+            assert number is not None
         return number
 
     def _next_number(self) -> int:
@@ -264,10 +266,7 @@ class FileTracer:
 
     def _flush(self) -> None:
         """Write what is there; by one thread at a time."""
-        if self._gpu is not None:
-            for interval in self._gpu.resolve():
-                track = self._track(interval.track)
-                self._append(self._span(track, interval.name, interval.start_ns, interval.end_ns))
+        self._resolve_gpu()
         lines = self._lines
         count = len(lines)
         data = "".join(lines[:count]).encode()

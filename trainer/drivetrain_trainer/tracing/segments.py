@@ -22,6 +22,9 @@ log = structlog.get_logger(__name__)
 
 OPENING: Final = b"[\n"
 SEPARATOR: Final = b",\n"
+TRACE_ENDS: Final = "trace ends"
+_CLOSING_BYTES: Final = 256
+"""Kept free for the last event of a file."""
 _STARTS: Final = 1000
 """Files of one process and attempt: an attempt that is started again by hand has another."""
 
@@ -33,16 +36,25 @@ class Segments:
         path: The file; where it is there already, a number is put to its name.
         max_bytes: Of both files together.
         header: The events that every file begins with, given the number of files before it.
+        instant: An event of now, given its name.
     """
 
-    def __init__(self, path: Path, max_bytes: int, header: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int,
+        *,
+        header: Callable[[int], bytes],
+        instant: Callable[[str], str],
+    ) -> None:
         """Open the file.
 
         Raises:
             OSError: it cannot be written.
         """
-        self._limit = max_bytes // 2
+        self._limit = max_bytes // 2 - _CLOSING_BYTES
         self._header = header
+        self._instant = instant
         self._number = 0
         self._size = 0
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,17 +72,22 @@ class Segments:
         except OSError as error:
             self._fail(error)
 
-    def close(self, last: Callable[[], bytes]) -> None:
-        """End the array with the event that `last` gives; a second time does nothing."""
+    def close(self) -> None:
+        """End the trace; a second time does nothing."""
         if self._file is None:
             return
         try:
-            self._put(last() + b"\n]\n")
+            self._end(TRACE_ENDS)
         except OSError as error:
             self._fail(error)
         else:
-            self._file.close()
             self._file = None
+
+    def _end(self, event: str) -> None:
+        """End the file with an event that says why."""
+        assert self._file is not None
+        self._put(self._instant(event).encode() + b"\n]\n")
+        self._file.close()
 
     def _begin(self) -> None:
         self._size = 0
@@ -80,8 +97,7 @@ class Segments:
 
     def _turn_over(self) -> None:
         """What was written so far is the older half of the window from now on."""
-        assert self._file is not None
-        self._file.close()
+        self._end("trace goes on in the newer file")
         self.path.replace(older(self.path))
         self._file = self.path.open("xb", buffering=0)
         if self._number == 0:

@@ -11,6 +11,7 @@ from drivetrain_trainer.tracing.histogram import Durations
 from drivetrain_trainer.tracing.overlap import Overlap
 from drivetrain_trainer.tracing.reader import Reading, read_together
 from drivetrain_trainer.tracing.recorder import HEADER_EVENT
+from drivetrain_trainer.tracing.segments import TRACE_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +154,7 @@ def _add_metadata(summary: TraceSummary, event: Event) -> None:
 
 def _add_instant(summary: TraceSummary, event: Event) -> None:
     process = summary.processes.setdefault(event.process, Process(event.process))
-    if event.name == "trace ends":
+    if event.name == TRACE_ENDS:
         process.ended = True
     elif event.name == "events lost":
         process.lost_events += event.args["count"]

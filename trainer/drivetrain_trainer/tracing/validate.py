@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain_trainer.tracing.chains import POINTS, Chains
 from drivetrain_trainer.tracing.reader import Reading, read_together
+from drivetrain_trainer.tracing.segments import TRACE_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ class _Checker:
             self._check_span(event, track)
         elif event.phase in _FLOWS:
             self._check_point(event, track)
-        elif event.name == "trace ends":
+        elif event.name == TRACE_ENDS:
             self._ended.add(event.process)
 
     def finish(self) -> Verdict:
