@@ -183,6 +183,10 @@ class RunSummaryDigest(ApiModel):
     """Throughput at the end."""
     run_directory: Path | None = None
     """Run directory, relative to the storage root where it lies below it."""
+    wandb_run_url: Path | None = None
+    """Page of the run in Weights & Biases."""
+    lost_records: StepOffset | None = None
+    """Records that metric backends never took in the last attempt."""
     error_type: ShortText | None = None
     """Class of the error on failure."""
     error: Message | None = None

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from drivetrain_api.status import ConditionStatus, Phase
+from drivetrain_api.status import ConditionStatus, Phase, done_of
+from drivetrain_operator.cli.figures import NOTHING, duration, figure
 from drivetrain_operator.cli.refusal import Refusal
+from drivetrain_operator.cli.report import eta, progress_lines, summary_lines
+from drivetrain_operator.cli.table import table
 from drivetrain_operator.local.store import LocalStore, as_object
 from drivetrain_operator.yaml_core import dump
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from drivetrain_api.status import TrainingRunStatus
     from drivetrain_api.trainingrun import TrainingRun
 
 COLUMNS: Final = (
@@ -26,15 +30,16 @@ COLUMNS: Final = (
     "TASK",
     "RANKS",
     "PROGRESS",
+    "ETA",
     "STEPS/S",
     "REWARD",
     "RESTARTS",
     "AGE",
 )
+_RIGHT: Final = ("RANKS", "PROGRESS", "ETA", "STEPS/S", "REWARD", "RESTARTS", "AGE")
 _RESTING: Final = frozenset({Phase.COMPLETE, Phase.FAILED, Phase.SUSPENDED})
 _UNDRIVEN: Final = "* nobody drives it: `drivetrain run` with its manifest goes on"
 _EVENTS_SHOWN: Final = 10
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,8 @@ def _table(store: LocalStore, runs: Sequence[TrainingRun]) -> None:
         return
     now = datetime.now(UTC)
     rows = [_row(store, run, now) for run in runs]
-    lines = [COLUMNS, *(row.cells for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("   ".join(padded).rstrip())
+    for line in table(COLUMNS, [row.cells for row in rows], right=_RIGHT):
+        click.echo(line)
     if any(row.undriven for row in rows):
         click.echo(_UNDRIVEN, err=True)
 
@@ -98,43 +100,25 @@ def _row(store: LocalStore, run: TrainingRun, now: datetime) -> _Row:
         str(spec.algo.name),
         spec.task.name,
         str(spec.topology.world_size),
-        _done(run),
-        _figure(progress.steps_per_second if progress else None),
-        _figure(progress.mean_reward if progress else None),
+        found.done or done_of(progress) or NOTHING,
+        eta(progress, live=phase is Phase.RUNNING and not undriven),
+        figure(progress.steps_per_second if progress else None),
+        figure(progress.mean_reward if progress else None),
         str(found.restarts),
-        age(int((now - created).total_seconds())) if created is not None else "",
+        duration((now - created).total_seconds()) if created is not None else NOTHING,
     )
     return _Row(cells, undriven)
-
-
-def _done(run: TrainingRun) -> str:
-    progress = run.status.progress
-    if progress is None:
-        return ""
-    target = progress.target_env_steps
-    return str(progress.env_steps) if not target else f"{100 * progress.env_steps // target}%"
-
-
-def _figure(decimal: str | None) -> str:
-    """A decimal of the status at a width for tables."""
-    return "" if decimal is None else f"{float(decimal):.5g}"
-
-
-def age(seconds: int) -> str:
-    """A duration as kubectl shows it: its largest unit."""
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{max(seconds, 0)}s"
 
 
 def _details(store: LocalStore, run: TrainingRun) -> None:
     name = run.metadata.name
     holder = store.holder(name)
     click.echo(f"\nDriven by: {holder or 'nobody'}")
-    if run.status.run_summary is not None and run.status.run_summary.run_directory is not None:
-        click.echo(f"Run directory: {run.status.run_summary.run_directory}")
     click.echo(f"Logs: {store.folder(name) / 'logs'}")
+    for title, lines in _training(run.status, driven=holder is not None):
+        click.echo(f"{title}:")
+        for line in lines:
+            click.echo(f"  {line}")
     click.echo("Conditions:")
     for condition in run.status.conditions:
         sign = {ConditionStatus.TRUE: "+", ConditionStatus.FALSE: "-"}.get(condition.status, "?")
@@ -143,3 +127,12 @@ def _details(store: LocalStore, run: TrainingRun) -> None:
     click.echo("Events:" if events else "Events: none")
     for event in events:
         click.echo(f"  {event['time']} {event['type']} {event['reason']}: {event['message']}")
+
+
+def _training(found: TrainingRunStatus, *, driven: bool) -> Iterator[tuple[str, list[str]]]:
+    """What the trainer's logger reported: figures so far, and what it wrote at its end."""
+    if found.progress is not None:
+        live = driven and found.phase is Phase.RUNNING
+        yield "Progress", progress_lines(found.progress, datetime.now(UTC), live=live)
+    if found.run_summary is not None:
+        yield "Result", summary_lines(found.run_summary)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from drivetrain_operator.kubectl.figures import NOTHING, size
+from drivetrain_operator.cli.figures import NOTHING, size
+from drivetrain_operator.cli.table import table
 from drivetrain_operator.kubectl.output import Format, rendered
 from drivetrain_operator.kubectl.runs import get_run
-from drivetrain_operator.kubectl.table import table
 
 if TYPE_CHECKING:
     from drivetrain_operator.kubectl.runs import Run

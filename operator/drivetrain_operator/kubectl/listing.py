@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from drivetrain_api.status import Phase, done_of
-from drivetrain_operator.kubectl.figures import NOTHING, duration, figure
+from drivetrain_operator.cli.figures import NOTHING, duration, figure
+from drivetrain_operator.cli.report import eta
+from drivetrain_operator.cli.table import table
 from drivetrain_operator.kubectl.output import Format, listing, rendered
 from drivetrain_operator.kubectl.runs import Run, all_runs, now
-from drivetrain_operator.kubectl.table import table
 from drivetrain_operator.reconcile.fields import mapping, text
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def _colored(line: str, run: Run) -> str:
 
 def _cells(run: Run, at: datetime) -> tuple[str, ...]:
     status, progress = run.status, run.status.progress
-    live = run.phase is Phase.RUNNING and progress is not None
-    eta = progress.eta_seconds if live and progress is not None else None
     return (
         run.name,
         str(run.phase),
@@ -102,7 +101,7 @@ def _cells(run: Run, at: datetime) -> tuple[str, ...]:
         text(mapping(run.spec, "task"), "name"),
         str(status.ranks or run.nodes * run.ranks_per_node),
         status.done or done_of(progress) or NOTHING,
-        NOTHING if eta is None else duration(eta),
+        eta(progress, live=run.phase is Phase.RUNNING),
         figure(progress.steps_per_second if progress is not None else None),
         figure(progress.mean_reward if progress is not None else None),
         str(status.attempt),

@@ -8,12 +8,13 @@ import click
 
 from drivetrain_api import labels
 from drivetrain_api.trainingrun import RestartConfig
+from drivetrain_operator.cli import report
+from drivetrain_operator.cli.figures import NOTHING, duration
+from drivetrain_operator.cli.table import pairs, table, wrapped
 from drivetrain_operator.kubectl import timeline
 from drivetrain_operator.kubectl.artifacts import artifact_lines, where
 from drivetrain_operator.kubectl.events import last_seen, times_seen
-from drivetrain_operator.kubectl.figures import NOTHING, bar, duration, figure, number
 from drivetrain_operator.kubectl.listing import COLORS
-from drivetrain_operator.kubectl.table import pairs, table, wrapped
 from drivetrain_operator.reconcile.fields import count, mapping, text
 from drivetrain_operator.reconcile.views import PodPhase
 
@@ -115,28 +116,8 @@ def progress(run: Run, at: datetime) -> list[str]:
     found = run.status.progress
     if found is None:
         return []
-    of = f" of {number(found.target_env_steps)}" if found.target_env_steps is not None else ""
-    steps = f"{number(found.env_steps)}{of} steps, iteration {number(found.iteration)}"
-    head = f"{bar(found.percent)} {found.percent}%  {steps}" if found.percent is not None else steps
     live = run.status.attempt_running_at is not None
-    evaluated = found.evaluated_return
-    saved = found.checkpoint_env_steps
-    return _section(
-        "Progress",
-        [
-            head,
-            *pairs(
-                [
-                    ("Speed", f"{figure(found.steps_per_second)} steps/s"),
-                    ("Left", duration(found.eta_seconds) if live and found.eta_seconds else ""),
-                    ("Reward", f"{figure(found.mean_reward)} (mean of the last 100 episodes)"),
-                    ("Evaluated", figure(evaluated) if evaluated is not None else ""),
-                    ("Checkpoint", f"at {number(saved)} steps" if saved is not None else "none"),
-                    ("Reported", f"{_ago(at, found.at)} ago" if found.at is not None else ""),
-                ]
-            ),
-        ],
-    )
+    return _section("Progress", report.progress_lines(found, at, live=live))
 
 
 def summary(run: Run) -> list[str]:
@@ -144,26 +125,7 @@ def summary(run: Run) -> list[str]:
     found = run.status.run_summary
     if found is None or not run.phase.terminal:
         return []
-    wall = found.wall_time_seconds
-    return _section(
-        "Result",
-        pairs(
-            [
-                ("Status", found.status),
-                ("Steps", number(found.total_env_steps)),
-                ("Reward", _maybe(found.final_mean_reward)),
-                ("Best reward", _maybe(found.best_mean_reward)),
-                ("Evaluated", _maybe(found.evaluated_return)),
-                ("Last attempt", duration(float(wall)) if wall is not None else ""),
-                ("Directory", found.run_directory or ""),
-                ("Error", ": ".join(filter(None, (found.error_type, found.error)))),
-            ]
-        ),
-    )
-
-
-def _maybe(decimal: str | None) -> str:
-    return "" if decimal is None else figure(decimal)
+    return _section("Result", report.summary_lines(found))
 
 
 def attempts(run: Run, at: datetime, width: int) -> list[str]:

@@ -11,10 +11,10 @@ import click
 
 from drivetrain_api import labels
 from drivetrain_api.status import Phase
+from drivetrain_operator.cli.figures import duration
 from drivetrain_operator.cluster.client import ContentType, Method
 from drivetrain_operator.cluster.resources import TRAINING_RUNS
 from drivetrain_operator.kubectl.failure import Failure
-from drivetrain_operator.kubectl.figures import duration
 from drivetrain_operator.kubectl.runs import Run, get_run
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from drivetrain_operator.cli.figures import duration
 from drivetrain_operator.cluster.client import Method
 from drivetrain_operator.cluster.errors import ApiError, ForbiddenError, NotFoundError
 from drivetrain_operator.cluster.resources import CLAIMS, JOBS, PODS
 from drivetrain_operator.kubectl.failure import Failure
-from drivetrain_operator.kubectl.figures import duration
 from drivetrain_operator.kubectl.port_forward import find_kubectl, forwarded
 from drivetrain_operator.kubectl.runs import Run, get_run, pods_of
 from drivetrain_operator.kubectl.sections import pod_state

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.status import ConditionType, Phase
-from drivetrain_operator.kubectl.figures import NOTHING, duration
+from drivetrain_operator.cli.figures import NOTHING, duration
 
 if TYPE_CHECKING:
     from datetime import datetime

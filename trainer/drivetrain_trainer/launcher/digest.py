@@ -54,7 +54,7 @@ def final_digest(
 
 def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummaryDigest:
     """The part of a run summary that the status shows."""
-    error = summary.error
+    error, telemetry = summary.error, summary.telemetry
     return RunSummaryDigest(
         status=summary.status.value,
         total_env_steps=summary.total_env_steps,
@@ -65,6 +65,8 @@ def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummary
         evaluated_return=decimal(summary.best_evaluated_return),
         final_env_steps_per_sec=decimal(summary.final_env_steps_per_sec),
         run_directory=uri_of(directory, storage),
+        wandb_run_url=summary.wandb_run_url,
+        lost_records=telemetry and sum(one.lost for one in telemetry.backends),
         error_type=summary.error_type,
         error=None if error is None else plain_text(error, ERROR_LIMIT),
     )

@@ -15,9 +15,9 @@ from drivetrain_api.status import (
     ConditionType,
     Phase,
     Progress,
+    RunSummaryDigest,
     TrainingRunStatus,
 )
-from drivetrain_operator.cli.inspect import age
 from drivetrain_operator.local.store import LocalStore
 from drivetrain_operator.reconcile.decision import EventRecord, EventType
 
@@ -51,7 +51,16 @@ RUNNING = TrainingRunStatus(
     phase=Phase.RUNNING,
     restarts=1,
     progress=Progress(
-        env_steps=250, target_env_steps=1000, steps_per_second="1234.5678", mean_reward="-1.5"
+        iteration=25,
+        env_steps=250,
+        target_env_steps=1000,
+        percent=25,
+        steps_per_second="1234.5678",
+        mean_reward="-1.5",
+        evaluated_return="17.25",
+        eta_seconds=3660,
+        checkpoint_env_steps=200,
+        at=datetime.now(UTC),
     ),
     conditions=(
         Condition(
@@ -79,13 +88,14 @@ def test_the_table_has_a_row_for_each_run(store: LocalStore, call: Call) -> None
             "TASK",
             "RANKS",
             "PROGRESS",
+            "ETA",
             "STEPS/S",
             "REWARD",
             "RESTARTS",
             "AGE",
         ],
-        ["a", "Complete", "sac", "ant", "2", "0", "3h"],
-        ["b", "Running", "sac", "ant", "2", "25%", "1234.6", "-1.5", "1", "3h"],
+        ["a", "Complete", "sac", "ant", "2", "-", "-", "-", "-", "0", "3h"],
+        ["b", "Running", "sac", "ant", "2", "25%", "1h1m", "1234.6", "-1.5", "1", "3h"],
     ]
     assert result.stderr == ""
 
@@ -108,6 +118,53 @@ def test_one_run_is_shown_in_full(store: LocalStore, call: Call) -> None:
     assert f"Logs: {store.folder('b') / 'logs'}".replace(f"{store.root}", ".drivetrain") in out
 
 
+def test_one_run_shows_what_its_trainer_reported(store: LocalStore, call: Call) -> None:
+    add(store, "b", RUNNING)
+    with store.lock("b"):
+        lines = [line.strip() for line in call("status", "b").stdout.splitlines()]
+    start = lines.index("Progress:")
+    assert lines[start + 1 : start + 7] == [
+        "[#######-----------------------] 25%  250 of 1,000 steps, iteration 25",
+        "Speed:       1234.6 steps/s",
+        "Left:        1h1m",
+        "Reward:      -1.5 (mean of the last 100 episodes)",
+        "Evaluated:   17.25",
+        "Checkpoint:  at 200 steps",
+    ]
+    assert "Result:" not in lines
+
+
+def test_a_run_that_is_over_shows_its_result_and_no_estimate(store: LocalStore, call: Call) -> None:
+    summary = RunSummaryDigest(
+        status="completed",
+        total_env_steps=1_000_000,
+        completed_iterations=2500,
+        wall_time_seconds="7261.5",
+        final_mean_reward="9301.25",
+        evaluated_return="9400",
+        final_env_steps_per_sec="8123.45",
+        run_directory="logs/sac/ant/x",
+        wandb_run_url="https://wandb.example/team/project/runs/1",
+        lost_records=3,
+    )
+    over = RUNNING.model_copy(update={"phase": Phase.COMPLETE, "run_summary": summary})
+    add(store, "b", over)
+    out = call("status", "b").stdout
+    for words in (
+        "Steps:         1,000,000",
+        "Iterations:    2,500",
+        "Speed:         8123.4 steps/s",
+        "Evaluated:     9400",
+        "Last attempt:  2h1m",
+        "Directory:     logs/sac/ant/x",
+        "Page:          https://wandb.example/team/project/runs/1",
+        "Metrics:       3 records lost by a logger",
+    ):
+        assert words in out, words
+    assert "Left:" not in out
+    assert "1h1m" not in out
+
+
 def test_yaml_is_the_whole_object(store: LocalStore, call: Call) -> None:
     add(store, "b", RUNNING)
     add(store, "a", RUNNING)
@@ -127,11 +184,3 @@ def test_unknown_and_broken_runs_are_named(store: LocalStore, call: Call) -> Non
     result = call("status")
     assert result.exit_code == 2
     assert "trainingrun.json: holds a list, not an object" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-3, "0s"), (0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
-)
-def test_ages(seconds: int, text: str) -> None:
-    assert age(seconds) == text

@@ -222,7 +222,11 @@ def test_a_finished_run_shows_its_result(api: FakeApi, drivetrain: Call) -> None
         "status": "completed",
         "totalEnvSteps": 1_000_000,
         "wallTimeSeconds": "7261.5",
+        "completedIterations": 2500,
         "finalMeanReward": "9301.25",
+        "finalEnvStepsPerSec": "8123.45",
+        "wandbRunUrl": "https://wandb.example/runs/1",
+        "lostRecords": 3,
         "runDirectory": "logs/fast_sac/hopper/x",
     }
     run = training_run(
@@ -231,7 +235,16 @@ def test_a_finished_run_shows_its_result(api: FakeApi, drivetrain: Call) -> None
     del run["status"]["attemptRunningAt"]
     api.put("trainingruns", run)
     text = drivetrain("describe", "done").output
-    for words in ("Result", "Reward:        9301.2", "Last attempt:  2h1m", "finished 1m ago"):
+    for words in (
+        "Result",
+        "Iterations:    2,500",
+        "Speed:         8123.4 steps/s",
+        "Reward:        9301.2",
+        "Last attempt:  2h1m",
+        "Page:          https://wandb.example/runs/1",
+        "Metrics:       3 records lost by a logger",
+        "finished 1m ago",
+    ):
         assert words in text, words
     assert "Left:" not in text
 

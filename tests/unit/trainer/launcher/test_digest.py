@@ -41,6 +41,15 @@ SUMMARY = RunSummary(
     evaluated_return=3.0,
     best_evaluated_return=4.0,
     final_env_steps_per_sec=123456789.0,
+    wandb_run_url="https://wandb.example/runs/1",
+    telemetry={
+        "reports": 9,
+        "nonfinite_values": 0,
+        "backends": [
+            {"name": "jsonl", "written": 9, "lost": 0},
+            {"name": "wandb", "written": 2, "lost": 7},
+        ],
+    },
     error_type="ValueError",
     error="Überlauf\n" * 400,
 )
@@ -56,6 +65,8 @@ def test_the_summary_is_digested(tmp_path: Path) -> None:
     assert digest.evaluated_return == "4"
     assert digest.final_env_steps_per_sec == "1.23457e+08"
     assert digest.run_directory == "logs/run"
+    assert digest.wandb_run_url == "https://wandb.example/runs/1"
+    assert digest.lost_records == 7
     assert digest.error is not None
     assert digest.error.startswith("?berlauf ?berlauf")
     assert len(digest.error) == 200

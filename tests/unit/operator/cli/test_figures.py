@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain_operator.kubectl.figures import bar, duration, figure, size
-from drivetrain_operator.kubectl.table import pairs, table, wrapped
+from drivetrain_operator.cli.figures import bar, duration, figure, size
+from drivetrain_operator.cli.table import pairs, table, wrapped
 
 
 @pytest.mark.parametrize(
