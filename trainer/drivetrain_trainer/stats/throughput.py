@@ -113,11 +113,14 @@ class _Work:
     tokens: float = 0.0
     seconds: float = 0.0
     flops: float = 0.0
+    calls: float = 0.0
 
     def add(self, other: _Work) -> None:
+        """Add another's work."""
         self.tokens += other.tokens
         self.seconds += other.seconds
         self.flops += other.flops
+        self.calls += other.calls
 
 
 class ThroughputMeter:
@@ -164,6 +167,7 @@ class ThroughputMeter:
         """
         with self._stopwatch.measure():
             yield
+        self._window.calls += 1
         if self._counts:
             self._window.tokens += sum(lengths)
             if self._estimator is not None:
@@ -173,25 +177,26 @@ class ThroughputMeter:
         """Figures of the job since the last call, and since the engine began, by full key.
 
         Collective: every rank of the group calls, and gets the same figures, in one exchange.
-        Time is the largest of any rank; ratios of no time are left out, as are FLOPs where
-        some counting rank has no estimator. The host waits for its device here, once.
+        Time is the largest of any rank. Left out are figures of a window without a training
+        call, ratios of no time, and FLOPs where some counting rank has no estimator. The host
+        waits for its device here, once.
         """
         self._window.seconds = self._stopwatch.take()
         self._total.add(self._window)
         estimated = self._estimator is not None or not self._counts
         window, total, all_estimated = self._over_ranks(estimated=estimated)
         self._window = _Work()
-        figures = {
-            "tokens": window.tokens,
-            "seconds": window.seconds,
-            "total_tokens": total.tokens,
-            "total_seconds": total.seconds,
-        }
-        figures |= _ratio("tokens_per_second", window.tokens, window.seconds)
-        figures |= _ratio("cumulative_tokens_per_second", total.tokens, total.seconds)
-        if all_estimated:
+        figures: dict[str, float] = {}
+        if window.calls:
+            figures |= {"tokens": window.tokens, "seconds": window.seconds}
+            figures |= _ratio("tokens_per_second", window.tokens, window.seconds)
+        if window.calls and all_estimated:
             figures["estimated_flops"] = window.flops
             figures |= _ratio("estimated_flops_per_second", window.flops, window.seconds)
+        if total.calls:
+            figures |= {"total_tokens": total.tokens, "total_seconds": total.seconds}
+            figures |= _ratio("cumulative_tokens_per_second", total.tokens, total.seconds)
+        if total.calls and all_estimated:
             figures |= _ratio("cumulative_estimated_flops_per_second", total.flops, total.seconds)
         return {f"{SCOPE}/{name}": value for name, value in figures.items()}
 
@@ -206,9 +211,9 @@ class ThroughputMeter:
         ranks = torch.stack(rows).cpu()
         sums, most, least = ranks.sum(0).tolist(), ranks.amax(0).tolist(), ranks.amin(0).tolist()
         return (
-            _Work(sums[0], most[1], sums[2]),
-            _Work(sums[3], most[4], sums[5]),
-            bool(least[6]),
+            _Work(sums[0], most[1], sums[2], sums[3]),
+            _Work(sums[4], most[5], sums[6], sums[7]),
+            bool(least[8]),
         )
 
 

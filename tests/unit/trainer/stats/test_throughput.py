@@ -83,14 +83,17 @@ def test_without_an_estimator_tokens_and_time_stay(clock: Clock) -> None:
     assert (figures["tokens"], figures["tokens_per_second"]) == (8.0, 4.0)
 
 
-def test_a_window_without_a_call_has_no_rates(clock: Clock) -> None:
+def test_a_window_without_a_call_has_no_figures_of_its_own(clock: Clock) -> None:
     meter = ThroughputMeter(CPU, estimator=square, stopwatch=HostStopwatch(clock))
+    assert meter.export() == {}
+    with meter.measure([2]):
+        clock.pass_seconds(1.0)
+    meter.export()
     assert without_scope(meter.export()) == {
-        "tokens": 0.0,
-        "seconds": 0.0,
-        "total_tokens": 0.0,
-        "total_seconds": 0.0,
-        "estimated_flops": 0.0,
+        "total_tokens": 2.0,
+        "total_seconds": 1.0,
+        "cumulative_tokens_per_second": 2.0,
+        "cumulative_estimated_flops_per_second": 4.0,
     }
 
 
@@ -99,8 +102,11 @@ def test_a_call_that_raises_is_not_counted(clock: Clock) -> None:
     with contextlib.suppress(ZeroDivisionError), meter.measure([8]):
         clock.pass_seconds(3.0)
         raise ZeroDivisionError
+    assert meter.export() == {}
+    with meter.measure([1]):
+        clock.pass_seconds(0.5)
     figures = without_scope(meter.export())
-    assert (figures["total_tokens"], figures["total_seconds"]) == (0.0, 0.0)
+    assert (figures["total_tokens"], figures["total_seconds"]) == (1.0, 0.5)
 
 
 def test_the_usual_stopwatch_of_a_cpu_takes_its_wall_time() -> None:

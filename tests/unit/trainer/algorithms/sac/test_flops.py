@@ -54,4 +54,5 @@ def test_throughput_counts_rows_and_a_new_agent_begins_at_zero(
     assert figures["train_perf/seconds"] > 0.0
     resumed = make_agent()
     resumed.load_state_dict(agent.state_dict())
-    assert resumed.throughput.export()["train_perf/total_tokens"] == 0.0
+    resumed.update(make_batch(updates=1, batch=8), iteration=3, stop_requested=False)
+    assert resumed.throughput.export()["train_perf/total_tokens"] == 8.0
