@@ -28,6 +28,7 @@ OTHER_PROGRAMS = {
     "tensorboard",
     "apt-get",
     "pip",
+    "wandb",
     ".venv/bin/pre-commit",
 }
 FORBIDDEN = re.compile(r"/wor[k]/|py[p]i\.org|pythonhoste[d]|/tm[p]/venv")

@@ -100,3 +100,4 @@ def test_a_dead_service_neither_stops_a_run_nor_costs_it_a_value(
     (health,) = [backend for backend in telemetry.backends if backend.name == "wandb"]
     assert health.lost == 0
     assert health.written > 0
+    assert "refused" in health.details["offline_because"]

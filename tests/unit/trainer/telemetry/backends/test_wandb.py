@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -399,7 +400,7 @@ def test_a_directory_that_cannot_be_written_loses_the_records_and_says_so(
 
 
 TRAINER = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from drivetrain_api.trainingrun import TrainingRunSpec
@@ -407,7 +408,8 @@ from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.backends.wandb import WandbBackend
 from drivetrain_trainer.telemetry.record import Record
 
-spec = {"algo": {"name": "sac"}, "task": {"name": "ant"}, "training": {"wandb_mode": "offline"}}
+training = {"wandb_mode": sys.argv[2]}
+spec = {"algo": {"name": "sac"}, "task": {"name": "ant"}, "training": training}
 backend = WandbBackend(
     BackendContext(
         directory=Path(sys.argv[1]),
@@ -422,27 +424,53 @@ backend.open()
 for step in range(100):
     backend.write(Record(step, step, time.time(), {"Loss/actor": step / 7}))
 print(backend._session._link.pid, flush=True)
-time.sleep(60)
+signal.pause()
 """
+
+
+@contextmanager
+def trainer(directory: Path, mode: str) -> Iterator[tuple[int, list[psutil.Process]]]:
+    """A process that has logged a hundred reports; its id, and the client's processes."""
+    command = [sys.executable, "-c", TRAINER, str(directory), mode]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        client = psutil.Process(int(process.stdout.readline()))
+        processes = [client, *client.children(recursive=True)]
+        assert len(processes) >= 2
+        yield process.pid, processes
 
 
 def test_after_kill_9_of_training_nothing_is_left_running_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(tmp_path)], stdout=subprocess.PIPE
-    )
-    assert trainer.stdout is not None
-    client = psutil.Process(int(trainer.stdout.readline()))
-    processes = [client, *client.children(recursive=True)]
-    assert len(processes) >= 2
-    os.kill(trainer.pid, signal.SIGKILL)
-    trainer.wait()
-    trainer.stdout.close()
-    assert psutil.wait_procs(processes, timeout=15)[1] == []
+    with trainer(tmp_path, "offline") as (pid, processes):
+        os.kill(pid, signal.SIGKILL)
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
     run = offline_run(tmp_path)
     assert [step["env_steps"] for step in run.history] == list(range(100))
     assert run.exit_code == 1
+
+
+def test_after_kill_9_of_training_a_dead_service_keeps_nothing_running(
+    tmp_path: Path, server: WandbServer
+) -> None:
+    with trainer(tmp_path, "online") as (pid, processes):
+        server.stop()
+        os.kill(pid, signal.SIGKILL)
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
+
+
+def test_after_kill_9_of_everything_what_was_flushed_can_be_read(tmp_path: Path) -> None:
+    with trainer(tmp_path, "offline") as (pid, processes):
+        (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+        deadline = time.monotonic() + 20.0
+        while not read_offline_run(path).history and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for each in [pid, *(process.pid for process in processes)]:
+            os.kill(each, signal.SIGKILL)
+    run = read_offline_run(path)
+    assert [step["env_steps"] for step in run.history] == list(range(100))
+    assert run.exit_code is None
 
 
 @pytest.mark.parametrize(
