@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _LINE_LIMIT: Final = 1 << 20
+_CUT: Final = b"cut"
+"""Stands for what is missing of a compressed file; not an event."""
 _SUMMARY: Final = "run_summary.json"
 _FOLDER: Final = "traces"
 _NANOSECONDS: Final = 1000.0
@@ -130,10 +132,15 @@ def read(path: Path, reading: Reading | None = None) -> Iterator[Event]:
 
 
 def _events(file: IO[bytes] | gzip.GzipFile, path: Path, reading: Reading) -> Iterator[Event]:
-    if file.readline(_LINE_LIMIT).strip() not in (b"[", b""):
+    lines = _lines(file, path)
+    first = next(lines, b"").strip()
+    if first == _CUT:
+        reading.torn.append(str(path))
+        return
+    if first not in (b"[", b""):
         raise TraceError(f"{path}: not a trace of Drivetrain, whose first line is [")
     bad: str | None = None
-    for number, line in enumerate(_lines(file, path), start=2):
+    for number, line in enumerate(lines, start=2):
         text = line.strip()
         if text in (b"]", b""):
             continue
@@ -154,11 +161,11 @@ def _lines(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
         try:
             line = file.readline(_LINE_LIMIT)
         except (EOFError, zlib.error):  # a compressed file that was cut
-            yield b"cut"
+            yield _CUT
             return
         if not line:
             return
-        if len(line) == _LINE_LIMIT:
+        if len(line) >= _LINE_LIMIT:
             raise TraceError(f"{path}: a line of more than {_LINE_LIMIT} bytes is no event")
         yield line
 
