@@ -52,7 +52,7 @@ class StatsTracker:
             _check_part(name)
         self.name = name
         self._root = (name,) if name is not None else ()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may record while its thread does
         self._window = Window()
         self._denominators = Denominators()
 

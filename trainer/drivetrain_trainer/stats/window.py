@@ -39,7 +39,10 @@ class Place(NamedTuple):
 
 @dataclass
 class Entry:
-    """All records of one key; whoever adds holds the tracker's lock."""
+    """All records of one key; whoever adds holds the tracker's lock.
+
+    A signal handler of the same thread may add at any point of an addition.
+    """
 
     reduce_type: ReduceType
     host: Moments = field(default_factory=Moments)
@@ -51,15 +54,17 @@ class Entry:
         """Keep a host value; memory stays bounded."""
         self.scalars.append(value)
         if len(self.scalars) >= SCALARS_KEPT:
-            self.host = self.host + Moments.of(self.scalars)
-            self.scalars.clear()
+            kept, self.scalars = self.scalars, []
+            self.host = self.host + Moments.of(kept)
 
     def add_compact(self, figures: Tensor) -> None:
         """Keep a batch's float64 (4,) on its device; memory stays bounded."""
         batches = self.compact[Place.of(figures)]
         batches.append(figures)
         if len(batches) >= BATCHES_KEPT:
-            batches[:] = [folded(batches)]
+            kept = batches[:]
+            del batches[: len(kept)]
+            batches.append(folded(kept))
 
     def device_figures(self) -> list[Tensor]:
         """Every batch as float64 (4,) on its device."""
@@ -85,8 +90,8 @@ class Window:
         found = self.entries.get(key)
         if found is None:
             claim_outputs(self._owners, key, reduce_type)
-            found = self.entries[key] = Entry(reduce_type)
-        elif found.reduce_type is not reduce_type:
+            found = self.entries.setdefault(key, Entry(reduce_type))
+        if found.reduce_type is not reduce_type:
             raise ReduceTypeConflictError(
                 f"stat {key!r} is recorded as {reduce_type.name}, but as "
                 f"{found.reduce_type.name} before it since the last export"
@@ -102,7 +107,7 @@ def claim_outputs(owners: dict[str, str], key: str, reduce_type: ReduceType) -> 
     """
     names = reduce_type.outputs(key)
     for name in names:
-        if name in owners:
+        if owners.get(name, key) != key:
             raise ReduceTypeConflictError(
                 f"stats {owners[name]!r} and {key!r} ({reduce_type.name}) would both be "
                 f"exported as {name!r}"

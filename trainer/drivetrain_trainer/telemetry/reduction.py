@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drivetrain_api.metrics import METRICS, Reduction
+from drivetrain_trainer.stats.collective import collective_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,9 +49,7 @@ class RankReducer:
         self._group = group
         self._slots: dict[str, int] = {}
         self._add((*METRICS, *extra_tags))
-        self._device = torch.device("cpu")
-        if world_size > 1 and "gloo" not in str(dist.get_backend(group)):
-            self._device = torch.device("cuda", torch.cuda.current_device())
+        self._device = collective_device(group) if world_size > 1 else torch.device("cpu")
 
     def reduce(self, values: Mapping[str, float], iteration: int) -> dict[str, float]:
         """The reduced values, the same on every rank.

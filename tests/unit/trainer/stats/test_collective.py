@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import subprocess
@@ -36,7 +37,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def outcome(ranks: Ranks, case: str) -> Any:
-    return ranks[0][case]["outcome"]
+    return copy.copy(ranks[0][case]["outcome"])
 
 
 def test_every_rank_gets_the_same_figures_bit_for_bit(ranks: Ranks) -> None:

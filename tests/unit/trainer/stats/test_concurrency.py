@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +137,23 @@ def test_masks_go_with_the_threads_that_declared_them() -> None:
     del thread
     with pytest.raises(stats.UnknownDenominatorError):
         tracker.stat("n", x=torch.ones(1))
+
+
+def test_a_signal_handler_may_record_while_its_thread_does() -> None:
+    tracker = StatsTracker()
+    former = signal.signal(signal.SIGALRM, lambda *_: tracker.scalar(handled=1.0))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    handled = 0.0
+    try:
+        while handled < 20:
+            for _ in range(100):
+                tracker.scalar(recorded=1.0)
+            exported = tracker.export()
+            handled += exported.get("handled__count", 0.0)
+            assert exported["recorded__count"] == 100
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_trackers_are_made_once_however_many_ask() -> None:
