@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from tests.bench import (
+    bench_dp_scaling,
     bench_extract,
     bench_overlap,
     bench_sac_end_to_end,
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "sac_update": bench_sac_update.measure,
     "sac_end_to_end": bench_sac_end_to_end.measure,
     "overlap": bench_overlap.measure,
+    "dp_scaling": bench_dp_scaling.measure,
     "start": bench_start.measure,
     "extract": bench_extract.measure,
     "stats": bench_stats.measure,
