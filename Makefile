@@ -56,8 +56,9 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-panel: $(VENV)/.dev ## Draw the documentation's picture of the live panel
+panel: $(VENV)/.dev ## Draw the documentation's pictures: the live panel, and a figure of runs
 	$(BIN)/python -m tests.support.panel.picture
+	$(BIN)/python -m tests.support.example_figure
 
 docs: $(VENV)/.dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -54,6 +54,8 @@ def draw(
     if len(groups) > 1:
         axes.legend(fontsize="small")
     axes.set_ylabel(label_of(tag))
+    if tag.startswith("Perf/"):
+        axes.set_ylim(bottom=0)
     finish(axes, options.axis)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drivetrain_trainer.analysis import findings
 from drivetrain_trainer.analysis.diagnosis import Diagnosis, diagnose
 from drivetrain_trainer.analysis.findings import Finding, Kind, Problem, Setup
 from drivetrain_trainer.analysis.window import Window
 
+GUIDE = (Path(__file__).parents[4] / "docs" / "guide" / "diagnose.md").read_text()
 SETUP = Setup(
     num_envs=8,
     batch_size=256,
@@ -362,6 +365,30 @@ def test_the_longest_work_of_the_collector_comes_first() -> None:
     }
     finding = found(diagnose(window(changes), SETUP), Problem.COLLECTOR_WAIT)
     assert finding.check[0].startswith("transition post-processing (12.5 ms)")
+
+
+@pytest.mark.parametrize(
+    ("problem", "threshold"),
+    [
+        (Problem.COLLECTOR_WAIT, findings.COLLECTOR_WAIT_HIGH),
+        (Problem.LEARNER_ACTION_WAIT, findings.ACTION_WAIT_HIGH),
+        (Problem.INFERENCE, findings.INFERENCE_HIGH),
+        (Problem.REPLAY_BATCH_WAIT, findings.BATCH_WAIT_HIGH),
+        (Problem.REPLAY_WRITE, findings.REPLAY_WRITE_HIGH),
+        (Problem.REPLAY_WRITE, findings.BACK_PRESSURE_HIGH),
+        (Problem.REPLAY_H2D_SUBMIT, findings.H2D_SUBMIT_HIGH),
+        (Problem.GRADIENT_SYNC, findings.GRADIENT_SYNC_HIGH),
+        (Problem.OTHER_TIME, findings.OTHER_HIGH),
+        (Problem.ACCOUNTED_TIME, findings.ACCOUNTED_MOST),
+    ],
+)
+def test_the_guide_states_the_thresholds(problem: Problem, threshold: float) -> None:
+    (row,) = (line for line in GUIDE.splitlines() if line.startswith(f"| `{problem}`"))
+    assert f"{100 * threshold:.4g} %" in row.split("|")[2]
+
+
+def test_the_guide_has_every_finding() -> None:
+    assert [problem for problem in Problem if f"| `{problem}` |" not in GUIDE] == []
 
 
 def test_nothing_measured_is_not_called_balanced() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from matplotlib.figure import Figure
+from tests.support import example_figure
 from tests.support.measured_run import make_measured_run, reports
 
 from drivetrain_trainer.analysis import plot as plotting
@@ -272,6 +273,24 @@ def test_an_absent_matplotlib_names_the_extra(
     result = call(runs, "-o", tmp_path / "a.png")
     assert result.exit_code == 2
     assert "pip install 'drivetrain[analysis]'" in result.stderr
+
+
+def test_the_guide_s_figure_can_be_drawn_anew(tmp_path: Path) -> None:
+    example_figure.main(tmp_path / "figure.svg")
+    shown = svg_text(tmp_path / "figure.svg")
+    for words in (
+        "sac · half_cheetah · mujoco: 4 runs",
+        "Evaluated Return",
+        "Collector Wait 5.7 %",
+    ):
+        assert words in shown
+
+
+def test_performance_is_drawn_from_zero(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a change of a hundredth fills the panel."""
+    options = Options(tags=("Perf/total_fps",))
+    (axes,) = drawn([runs / "b"], options, monkeypatch).axes
+    assert axes.get_ylim()[0] == 0.0
 
 
 def test_words_in_an_svg_stay_words(runs: Path, tmp_path: Path) -> None:
