@@ -256,7 +256,7 @@ def test_a_metric_that_was_not_declared_is_named_at_the_report(start: Starter) -
     run = start(ScriptedFactory(own_log=OWN_LOG | {"gate/duty": False}))
     run.learner.serve(1)
     run.learner.settle()
-    with pytest.raises(UnknownMetricError, match="'gate/duty' is of no.*mean gait/"):
+    with pytest.raises(UnknownMetricError, match=r"'gate/duty' is of no.*mean gait/"):
         run.collector.report()
 
 
