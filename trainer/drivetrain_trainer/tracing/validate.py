@@ -21,6 +21,8 @@ _PHASES: Final = frozenset("XMCistf")
 _FLOWS: Final = frozenset("stf")
 _END_PHASES: Final = {str(POINTS[0]): "s", str(POINTS[-1]): "f"}
 _KEPT_SPANS: Final = 10_000
+_INNER_SPANS: Final = 16
+"""Spans within one that holds an arrow point, at most."""
 _FAULTS: Final = 100
 """Faults that are told; the rest is counted."""
 
@@ -59,9 +61,10 @@ class _Track:
     used: bool = False
     spans: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=_KEPT_SPANS))
     """Newest spans that no later one has enclosed."""
-    points: list[Event] = field(default_factory=list)
-    """Arrow points whose span has not ended yet."""
-    last_end_ns: int = 0
+    points: list[tuple[Event, int]] = field(default_factory=list)
+    """Arrow points whose span has not ended yet, with the spans that had ended before them."""
+    ended: int = 0
+    """Spans."""
     last_point_ns: int = 0
 
 
@@ -90,9 +93,8 @@ class _Checker:
         self._named: set[int] = set()
         self._ended: set[int] = set()
         self._chains = Chains()
-        self._done: dict[int, list[Chain]] = {}
-        self._complete: dict[int, int] = {}
-        """Latest tick of each line whose arrow is whole."""
+        self._cut: dict[int, list[Chain]] = {}
+        """Since the last tick of each line whose arrow is whole, once there was one."""
 
     def check(self, event: Event) -> None:
         verdict = self.verdict
@@ -117,7 +119,6 @@ class _Checker:
     def finish(self) -> Verdict:
         for chain in self._chains.rest():
             self._check_chain(chain)
-        self._check_line_ends()
         for number, track in self._tracks.items():
             if not track.used:
                 continue
@@ -125,9 +126,9 @@ class _Checker:
                 self.verdict.fault(f"track {number} has no name")
             if track.process not in self._named:
                 self.verdict.fault(f"process {track.process} has no name")
-            for point in track.points:
-                # Its span was still open when the process was killed, or read.
-                if track.process in self._ended or point.start_ns < track.last_end_ns:
+            for point, before in track.points:
+                # The span may have been open when the process was killed, or read.
+                if track.process in self._ended or track.ended - before > _INNER_SPANS:
                     self.verdict.fault(f"arrow point outside every span: {point.fields}")
         return self.verdict
 
@@ -152,14 +153,16 @@ class _Checker:
                     f"spans {other} and {event.name} of track {event.track} cross at {event.fields}"
                 )
         spans.append((start, end, event.name))
-        track.last_end_ns = max(track.last_end_ns, end)
-        track.points = [point for point in track.points if not start <= point.start_ns <= end]
+        track.ended += 1
+        track.points = [
+            (point, before) for point, before in track.points if not start <= point.start_ns <= end
+        ]
 
     def _check_point(self, event: Event, track: _Track) -> None:
         if event.start_ns < track.last_point_ns:
             self.verdict.fault(f"arrow points of track {event.track} go back: {event.fields}")
         track.last_point_ns = event.start_ns
-        track.points.append(event)
+        track.points.append((event, track.ended))
         phase = _END_PHASES.get(event.args.get("at", ""), "t")
         if event.phase != phase:
             self.verdict.fault(f"arrow point {event.args.get('at')} is no {phase}: {event.fields}")
@@ -168,27 +171,23 @@ class _Checker:
             self._check_chain(chain)
 
     def _check_chain(self, chain: Chain) -> None:
-        """Points in order; a tick may lack its beginning only before the first whole one."""
+        """Points in order; only before the first whole tick and after the last are others.
+
+        Processes begin and end at different moments, a killed one half a second before it was
+        killed, so that what lies outside their common time is in a part of them alone.
+        """
         times = [chain.times[point] for point in POINTS if point in chain.times]
         if times != sorted(times):
             self.verdict.fault(f"tick {chain.tick}: points out of order: {_points(chain)}")
         if chain.complete:
             self.verdict.arrows += 1
-            self._complete[chain.line] = max(chain.tick, self._complete.get(chain.line, -1))
+            for cut in self._cut.get(chain.line, ()):
+                self.verdict.fault(f"tick {cut.tick}: not whole, among others: {_points(cut)}")
+            self._cut[chain.line] = []
             return
         self.verdict.cut_arrows += 1
-        self._done.setdefault(chain.line, []).append(chain)
-        if POINTS[0] not in chain.times and chain.line in self._complete:
-            self.verdict.fault(f"tick {chain.tick}: no beginning: {_points(chain)}")
-
-    def _check_line_ends(self) -> None:
-        """A tick may lack its end only after the last whole one."""
-        for line, cut in self._done.items():
-            newest = self._complete.get(line)
-            for chain in cut:
-                whole_start = POINTS[0] in chain.times
-                if newest is not None and whole_start and chain.tick < newest:
-                    self.verdict.fault(f"tick {chain.tick}: no end: {_points(chain)}")
+        if chain.line in self._cut:
+            self._cut[chain.line].append(chain)
 
 
 def _points(chain: Chain) -> dict[str, int]:

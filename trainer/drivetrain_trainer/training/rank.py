@@ -225,7 +225,8 @@ class Rank:
         progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
         reason = learner.run()
         if checkpoints.saved_env_steps != self.cursor.env_steps:
-            checkpoints.save(self.cursor)
+            with tracer.span("Checkpoint"):
+                checkpoints.save(self.cursor)
         reports.finish(self.cursor, timeline)
         log.info(
             "stopped",

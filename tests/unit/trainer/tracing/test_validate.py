@@ -111,8 +111,8 @@ def no_start(_: HandMade, collector: HandMade) -> None:
         (large_id, "id below"),
         (unknown_end, "bp"),
         (other_phase, "is no t"),
-        (hole, "no end"),
-        (no_start, "no beginning"),
+        (hole, "tick 1: not whole, among others"),
+        (no_start, "tick 1: not whole, among others"),
     ],
 )
 def test_each_broken_promise_is_told(
