@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from drivetrain_trainer.stats.moments import masked_moments
 from drivetrain_trainer.stats.reduce_type import ReduceType
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 NO_VERSION: Final = -1
 """Behaviour version of what no policy chose, such as random warm-up actions; never counted."""
 
-POPULATION: Final = "n_valid_generated_tokens"
 _LEAF: Final = "update/version_stats"
 FAMILIES: Final = ("theta", "proximal")
 """The policy that learns and the one that ratios are taken to: both are published together."""
@@ -57,24 +57,25 @@ def record_staleness(
         actor: First part of the keys.
 
     Raises:
-        StatsError: The mask is not bool.
-        ValueError: The shapes differ, or versions are no integers.
+        ValueError: The shapes differ, versions are no integers, or the mask is not bool.
     """
     _check(behaviour_version, mask)
     counted = behaviour_version >= 0
     if mask is not None:
         counted = counted & mask
     age = published_version - behaviour_version
+    ages = masked_moments(age, counted)
     with tracker.scope(f"{actor}/{_LEAF}"):
-        tracker.denominator(**{POPULATION: counted})
         for name, reduce_type in _EXTREMES:
-            values = {f"sample_staleness_{family}_{name}": age for family in FAMILIES}
-            tracker.stat_compact(POPULATION, reduce_type, **values)
-        tracker.stat_compact(
-            POPULATION,
+            keys = (f"sample_staleness_{family}_{name}" for family in FAMILIES)
+            tracker.stat_figures(reduce_type, **dict.fromkeys(keys, ages))
+        tracker.stat_figures(
             ReduceType.AVG,
-            stale_token_fraction=age > 0,
-            future_token_fraction=age < 0,
+            stale_token_fraction=masked_moments(age > 0, counted),
+            future_token_fraction=masked_moments(age < 0, counted),
+        )
+        tracker.stat_figures(
+            ReduceType.SUM, n_valid_generated_tokens=masked_moments(counted, counted)
         )
 
 
@@ -92,6 +93,8 @@ def shift_to_predicted(versions: Tensor) -> Tensor:
 def _check(versions: Tensor, mask: Tensor | None) -> None:
     if versions.is_floating_point() or versions.dtype is torch.bool:
         raise ValueError(f"behaviour versions of {versions.dtype}: must be integers")
+    if mask is not None and mask.dtype is not torch.bool:
+        raise ValueError(f"mask of {mask.dtype}: must be bool")
     if mask is not None and mask.shape != versions.shape:
         raise ValueError(
             f"behaviour versions of shape {tuple(versions.shape)}, mask of {tuple(mask.shape)}"
