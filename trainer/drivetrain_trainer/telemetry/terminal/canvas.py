@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, TextIO
 
+from drivetrain_trainer.telemetry.terminal.output import LARGEST_BACKLOG
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -28,6 +30,8 @@ class Canvas:
         self._lock = threading.Lock()
         self._drawing = ""
         self._height = 0
+        self._text: list[str] = []
+        self._text_size = 0
 
     def draw(self, lines: list[str], *, clear: bool = False) -> bool:
         """Draw the lines, whose width is the terminal's.
@@ -39,25 +43,44 @@ class Canvas:
         Returns:
             False where the terminal has not even taken the last one yet.
         """
+        if not self._output.drain():
+            return False
         with self._lock:
-            if not self._output.drain():
-                return False
-            start = _CLEAR if clear else self._return_to_top(erase=len(lines) < self._height)
+            text = self._take_text()
+            erase = bool(text) or len(lines) < self._height
+            start = _CLEAR if clear else self._return_to_top(erase=erase)
             self._drawing = "\n".join(lines)
             self._height = len(lines)
-            self._output.write(start + self._drawing)
+            self._output.write(start + text + self._drawing)
             return True
 
     def print_above(self, text: str) -> None:
-        """Let whole lines of text scroll by above the drawing."""
+        """Let whole lines of text scroll by above the drawing.
+
+        At once where the terminal keeps up, else with the next drawing; lines that find too many
+        others waiting are lost.
+        """
         with self._lock:
-            self._output.write(self._return_to_top(erase=True) + text + self._drawing)
+            if self._output.backlog or self._text:
+                if self._text_size < LARGEST_BACKLOG:
+                    self._text.append(text)
+                    self._text_size += len(text)
+            else:
+                self._output.write(self._return_to_top(erase=True) + text + self._drawing)
 
     def leave(self) -> None:
         """Put the cursor below the drawing, which stays."""
         with self._lock:
-            self._output.write("\n")
+            text = self._take_text()
+            above = self._return_to_top(erase=True) + text + self._drawing if text else ""
+            self._output.write(above + "\n")
             self._drawing, self._height = "", 0
+
+    def _take_text(self) -> str:
+        text = "".join(self._text)
+        self._text.clear()
+        self._text_size = 0
+        return text
 
     def _return_to_top(self, *, erase: bool) -> str:
         if not self._height:
@@ -79,21 +102,25 @@ class LinesAbove:
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
-        """Print the lines that are complete; the rest waits for its end."""
+        """Print the lines that are complete; the rest waits for its end.
+
+        What the stream no longer takes once the drawing has ended is lost: it is no error of
+        whoever prints.
+        """
         with self._lock:
             whole, end, self._begun = (self._begun + text).rpartition("\n")
             if end and not self._print_above(whole + end):
-                self._replaced.write(whole + end)
+                with contextlib.suppress(OSError, ValueError):
+                    self._replaced.write(whole + end)
         return len(text)
 
     def flush(self) -> None:
         """Nothing waits but a line that has no end yet."""
 
     def finish(self) -> None:
-        """Print a line that never ended; one that the stream no longer takes is lost."""
+        """Print a line that never ended."""
         if self._begun:
-            with contextlib.suppress(OSError, ValueError):
-                self.write("\n")
+            self.write("\n")
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the stream has it
         return getattr(self._replaced, name)

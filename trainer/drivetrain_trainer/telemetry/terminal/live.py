@@ -99,11 +99,12 @@ class LiveTerminal:
             self._give_up(error, output)
 
     def _tick(self) -> bool:
-        canvas = self._canvas
-        if canvas is None:
+        output, canvas = self._output, self._canvas
+        if output is None or canvas is None:
             return False
         try:
             self._note_pace(self._draw(canvas, None))
+            output.drain(REDRAW_S / 2)  # no terminal takes a whole drawing at once
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
         return self._canvas is not None

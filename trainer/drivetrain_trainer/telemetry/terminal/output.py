@@ -14,7 +14,7 @@ LARGEST_BACKLOG: Final = 1 << 20
 _PIPE_CHUNK: Final = 4096
 """Bytes that a pipe which polls as writable takes at once (PIPE_BUF on Linux)."""
 _TERMINAL_CHUNK: Final = 256
-"""Bytes that a terminal which polls as writable takes at once."""
+"""Bytes that a terminal which polls as writable takes at once, most likely."""
 _STANDARD_STREAMS: Final = (1, 2)
 
 
@@ -22,8 +22,8 @@ class Output:
     """Bytes on their way to a stream; safe to use from two threads.
 
     A terminal is opened anew without blocking, so that the setting concerns nobody else who
-    writes to it. Where it cannot be opened, and for pipes, only as much is written as the
-    stream is sure to take. A stream without a descriptor is written to directly.
+    writes to it. Of a pipe's room only as much is used as it is sure to have. A stream without a
+    descriptor is written to directly.
 
     Every method but `close` may raise the `OSError` or `ValueError` of a stream that is gone.
     """
@@ -34,12 +34,15 @@ class Output:
         self._pending = bytearray()
         self._closed = False
         self._lock = threading.Lock()
+        self._pumping = threading.Lock()
         self._own: int | None = None
         self._chunk = _PIPE_CHUNK
+        self._may_block = False
         self._descriptor = _descriptor(stream)
         if self._descriptor is not None and os.isatty(self._descriptor):
             self._own = _opened_anew(self._descriptor)
-            self._chunk = LARGEST_BACKLOG if self._own is not None else _TERMINAL_CHUNK
+            self._may_block = self._own is None
+            self._chunk = _TERMINAL_CHUNK if self._may_block else LARGEST_BACKLOG
 
     @property
     def backlog(self) -> int:
@@ -58,17 +61,21 @@ class Output:
             fits = len(self._pending) < LARGEST_BACKLOG
             if fits:
                 self._pending += text.encode(self._encoding, "replace")
+        if not self._may_block:
             self._pump()
         return fits
 
     def drain(self, timeout_s: float = 0.0) -> bool:
-        """Write what waits, for at most `timeout_s` seconds; whether nothing is left."""
+        """Write what waits, for at most `timeout_s` seconds; whether nothing is left.
+
+        To be called on a thread that nobody waits for: a terminal that could not be opened anew
+        may still hold it up, though not those who `write`.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
-            with self._lock:
-                self._pump()
-                if not self._pending:
-                    return True
+            self._pump()
+            if not self._pending:
+                return True
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -89,20 +96,24 @@ class Output:
 
     def close(self) -> None:
         """Let go of what was opened here; the stream itself stays open."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
+        with self._pumping, self._lock:
             self._pending.clear()
             own, self._own = self._own, None
             if own is not None:
                 os.close(own)
 
     def _pump(self) -> None:
-        while self._pending and (self._own is not None or self._wait(0.0)):
-            try:
-                taken = os.write(self._target(), self._pending[: self._chunk])
-            except BlockingIOError:
-                return
-            del self._pending[:taken]
+        with self._pumping:
+            while self._pending and not self._closed:
+                if self._own is None and not self._wait(0.0):
+                    return
+                try:
+                    taken = os.write(self._target(), self._pending[: self._chunk])
+                except BlockingIOError:
+                    return
+                with self._lock:
+                    del self._pending[:taken]
 
     def _wait(self, timeout_s: float) -> bool:
         """Whether the stream takes something, or has failed, within the time."""
@@ -125,7 +136,8 @@ def _descriptor(stream: TextIO) -> int | None:
 
 def _opened_anew(descriptor: int) -> int | None:
     flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(os.ttyname(descriptor), flags)
-    except OSError:  # a terminal of another mount namespace, as in some containers
-        return None
+    # by its descriptor first: some containers do not see the name of their terminal
+    for name in (f"/proc/self/fd/{descriptor}", None):
+        with contextlib.suppress(OSError):  # no /proc; a terminal of another user, after sudo
+            return os.open(name or os.ttyname(descriptor), flags)
+    return None

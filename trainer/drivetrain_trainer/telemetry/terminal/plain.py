@@ -76,18 +76,22 @@ class PlainTerminal:
         if reports > self._printed:
             self._printed = reports
             self._print(progress_line(build(self._state.snapshot())))
-        elif self._output is not None:
-            self._print("")
+        self._print()
         return not self._broken
 
-    def _print(self, line: str) -> None:
+    def _print(self, line: str | None = None) -> None:
+        """Write a line, or without one what still waits to be taken."""
         if self._broken:
             return
         try:
             if self._output is None:
                 self._stream.flush()
                 self._output = Output(self._stream)
-            taken = self._output.write(f"{line}\n" if line else "")
+            taken = True
+            if line is None:
+                self._output.drain()
+            else:
+                taken = self._output.write(f"{line}\n")
         except (OSError, ValueError) as error:  # a closed pipe, a full disk, a closed file
             self._give_up(error)
             return

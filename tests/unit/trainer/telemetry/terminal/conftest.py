@@ -83,7 +83,8 @@ class PseudoTerminal:
     def wait_for(self, condition: Callable[[str], bool]) -> str:
         """What was received once `condition` holds of it."""
         with self._changed:
-            assert self._changed.wait_for(lambda: condition(self.received), 20), self.received
+            met = self._changed.wait_for(lambda: condition(self.received), 20)
+            assert met, self.received[-3000:]
             return self.received
 
     def screen(self) -> Screen:

@@ -215,8 +215,7 @@ def test_a_print_to_a_terminal_that_hung_up_is_no_error(
 ) -> None:
     pair = make_terminal_pair(130, 60)
     monkeypatch.setattr(sys, "stdout", pair.stream)
-    state = TerminalState(facts)
-    live = LiveTerminal(state, pair.stream, interval_s=3600)
+    live, _ = open_live(pair, facts)
     with capture_logs() as logs:
         live.start()
         pair.wait_for(lambda text: "Drivetrain" in text)
@@ -257,6 +256,17 @@ def test_any_size_of_terminal(
     assert pair.screen().text.endswith(expected(state, size[0]))
 
 
+def test_a_drawing_larger_than_a_terminals_buffer_is_whole_before_the_next(
+    make_terminal_pair: MakePair, facts: SystemFacts
+) -> None:
+    pair = make_terminal_pair(1000, 100)
+    live = LiveTerminal(TerminalState(facts), pair.stream, interval_s=3600)
+    live.start()
+    received = pair.wait_for(lambda text: "╯" in text)
+    assert len(received.encode()) > 20_000
+    live.close()
+
+
 def test_a_terminal_poor_in_characters_gets_ascii_alone(
     make_terminal_pair: MakePair, facts: SystemFacts, make_record: MakeRecord
 ) -> None:
@@ -270,29 +280,30 @@ def test_a_terminal_poor_in_characters_gets_ascii_alone(
     assert received.isascii()
 
 
-def test_a_terminal_that_cannot_be_opened_anew_is_written_to_in_small_pieces(
+def test_a_terminal_that_cannot_be_opened_anew_holds_up_nobody_who_prints(
     make_terminal_pair: MakePair,
     facts: SystemFacts,
     make_record: MakeRecord,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(descriptor: int) -> str:
-        raise OSError(descriptor)
-
-    monkeypatch.setattr("os.ttyname", refuse)
+    monkeypatch.setattr("drivetrain_trainer.telemetry.terminal.output._opened_anew", lambda _: None)
     pair = make_terminal_pair(130, 60)
+    monkeypatch.setattr(sys, "stdout", pair.stream)
     live, state = open_live(pair, facts)
     live.start()
     live.update(make_record())
     pair.wait_for(lambda text: text.count("Actor Loss") >= 2)
     pair.stop_reading()
-    with capture_logs() as logs:
-        wait_until(lambda: bool(logs))
-        assert live._output is not None
-        assert live._output.backlog > 0
+    began = time.monotonic()
+    for number in range(200):
+        print("line", number)
+    assert time.monotonic() - began < 1.0
     pair.go_on_reading()
+    pair.wait_for(lambda text: "line 199" in text)
     live.close()
-    assert pair.screen().text == expected(state, 130)
+    lines = pair.screen().text.splitlines()
+    assert lines[:200] == [f"line {number}" for number in range(200)]
+    assert "\n".join(lines[200:]) == expected(state, 130)
 
 
 def test_a_stream_that_is_closed_before_the_start_is_survived(
