@@ -12,10 +12,14 @@ from drivetrain_trainer.analysis.quantities import span
 if TYPE_CHECKING:
     from drivetrain_api.artifacts.run_summary import RunSummary
 
-QUIET_SECONDS: Final = 30.0
-"""A running run that has written nothing for so long is not called live."""
-QUIET_GAPS: Final = 20.0
-"""Nor before so many of its usual gaps between two reports have passed."""
+QUIET_SECONDS: Final = 10.0
+"""A running run that has written nothing for so long is no longer called live."""
+QUIET_GAPS: Final = 5.0
+"""But not before so many of its usual gaps between two reports have passed."""
+LOST_SECONDS: Final = 30.0
+"""A running run that has written nothing for so long is called lost."""
+LOST_GAPS: Final = 20.0
+"""But not before so many of its usual gaps between two reports have passed."""
 
 
 class State(StrEnum):
@@ -23,6 +27,8 @@ class State(StrEnum):
 
     LIVE = "live"
     """It is running, and has written just now."""
+    QUIET = "quiet"
+    """Its summary says running, but it writes less often than it did."""
     LOST = "lost"
     """Its summary says running, but it has fallen silent: killed, or hung."""
     COMPLETED = "completed"
@@ -53,15 +59,15 @@ def condition_of(summary: RunSummary, *, written: float, gap: float, now: float)
     quiet = max(now - written, 0.0)
     if summary.status is not RunStatus.RUNNING:
         return Condition(State(summary.status.value), quiet, _ended(summary, quiet))
+    usual = f"its summary says running, but nothing has been written for {span(quiet)} (a report "
+    usual += f"came every {gap:.2g} s)."
     if quiet < max(QUIET_SECONDS, QUIET_GAPS * gap):
         return Condition(State.LIVE, quiet, f"Live: it last wrote {span(quiet)} ago.")
-    return Condition(
-        State.LOST,
-        quiet,
-        f"Lost: its summary says running, but nothing has been written for {span(quiet)} "
-        f"(a report came every {gap:.2g} s). It was killed, it hangs, or it is in a long "
-        "evaluation or checkpoint.",
-    )
+    if quiet < max(LOST_SECONDS, LOST_GAPS * gap):
+        words = f"Quiet: {usual} An evaluation, a checkpoint, or it has just been killed."
+        return Condition(State.QUIET, quiet, words)
+    words = f"Lost: {usual} It was killed, it hangs, or it is in a long evaluation or checkpoint."
+    return Condition(State.LOST, quiet, words)
 
 
 def _ended(summary: RunSummary, quiet: float) -> str:

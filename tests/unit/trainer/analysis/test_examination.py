@@ -54,7 +54,9 @@ def test_a_balanced_run_by_either_file(tmp_path: Path, *, jsonl: bool) -> None:
     ("summary", "after", "state", "says"),
     [
         ({"status": "running"}, 5.0, State.LIVE, "Live: it last wrote 5 s ago."),
-        ({"status": "running"}, 29.0, State.LIVE, "29 s ago"),
+        ({"status": "running"}, 9.0, State.LIVE, "9 s ago"),
+        ({"status": "running"}, 10.0, State.QUIET, "for 10 s (a report came every 1 s)"),
+        ({"status": "running"}, 29.0, State.QUIET, "it has just been killed"),
         ({"status": "running"}, 30.0, State.LOST, "nothing has been written for 30 s"),
         ({"status": "running"}, 3600.0, State.LOST, "nothing has been written for 1 h"),
         ({"status": "completed"}, 200.0, State.COMPLETED, "Completed 3 min 20 s ago."),
@@ -78,7 +80,7 @@ def test_how_the_run_stands(
 def test_a_summary_written_after_the_last_report_counts(tmp_path: Path) -> None:
     """A long evaluation reports nothing, but the summary is written at its end."""
     run = at(make_measured_run(tmp_path, reports(COUNT), status="running"), LAST_REPORT + 100)
-    found = examine(run, LAST, now=LAST_REPORT + 110)
+    found = examine(run, LAST, now=LAST_REPORT + 105)
     assert found.condition.state is State.LIVE
 
 
@@ -93,7 +95,8 @@ def test_a_slow_run_is_not_called_lost_between_two_reports(tmp_path: Path) -> No
     head = json.dumps({"metric_schema_version": 1, "attempt": 1, "start_env_steps": 0})
     (run / "metrics.jsonl").write_text("\n".join([head, *map(json.dumps, slow)]) + "\n")
     last = BEGAN + 60.0 * (COUNT - 1)
-    assert examine(at(run, last), LAST, now=last + 600).condition.state is State.LIVE
+    assert examine(at(run, last), LAST, now=last + 290).condition.state is State.LIVE
+    assert examine(at(run, last), LAST, now=last + 310).condition.state is State.QUIET
     assert examine(at(run, last), LAST, now=last + 1300).condition.state is State.LOST
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from drivetrain_trainer.cli.refusal import Refusal, refusing
 
-
 COMMANDS = ("diagnose", "export", "extract", "play", "plot", "trace")
 
 
