@@ -119,6 +119,7 @@ def test_without_the_option_nothing_is_written(ranks: Ranks) -> None:
     ],
     ids=["three ticks an iteration", "two groups", "rows one by one"],
 )
+@pytest.mark.slow
 def test_other_cadences_leave_whole_arrows(ranks: Ranks, training: dict[str, Any]) -> None:
     attempt = ranks.attempt(training=TRACED | training)
     assert attempt.run() is ExitCode.DONE
@@ -127,6 +128,7 @@ def test_other_cadences_leave_whole_arrows(ranks: Ranks, training: dict[str, Any
     assert (verdict.arrows, verdict.cut_arrows) == (60 * groups, groups)
 
 
+@pytest.mark.slow
 def test_thread_time_is_beside_each_phase(ranks: Ranks) -> None:
     attempt = ranks.attempt(training=TRACED | {"trace_thread_time": True})
     assert attempt.run() is ExitCode.DONE
@@ -149,6 +151,7 @@ def test_cuda_events_without_cuda_say_once_that_there_is_nothing(
     checked(attempt.directory)
 
 
+@pytest.mark.slow
 def test_runs_share_an_output_folder_and_are_found_through_their_summaries(ranks: Ranks) -> None:
     found = []
     for uid in ("first/run", "second"):
@@ -180,11 +183,13 @@ def test_a_resumed_attempt_has_files_of_its_own(ranks: Ranks) -> None:
     assert validate([merged.path]).sound
 
 
+@pytest.mark.slow
 def test_a_small_bound_keeps_the_end_of_the_run(ranks: Ranks) -> None:
     bound = 1_000_000
     attempt = ranks.attempt(
+        algo={"updates_per_step": 1},
         training=TRACED
-        | {"trace_max_megabytes": 1, "total_env_steps": 2 * 1500, "log_interval": 50}
+        | {"trace_max_megabytes": 1, "total_env_steps": 2 * 750, "log_interval": 50},
     )
     assert attempt.run() is ExitCode.DONE
     summary, verdict = checked(attempt.directory)
