@@ -140,7 +140,7 @@ def check_canonical(
     if legacy is not None:
         raise SchemaError(
             f"{tags[legacy]}: the retired tag {legacy!r} and no {STAMP} in {summary}: a log from "
-            "before the metric schema: read it with --legacy-unversioned"
+            "before the metric schema: read it with drivetrain extract --legacy-unversioned"
         )
     unknown = _first(kinds, TagKind.UNKNOWN)
     if unknown is not None:
