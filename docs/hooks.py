@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from drivetrain_api.compose import plain_preset
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.explain import allowed
-from drivetrain_api.metrics import FAMILIES, METRICS
+from drivetrain_api.metrics import EVERY_ALGORITHM, FAMILIES, METRICS
 from drivetrain_api.schema import Schema, inlined_schema, without_null
 from drivetrain_api.tasks import load_task, registered_tasks
 from drivetrain_api.training import TaskConfig
@@ -100,23 +100,51 @@ def _default(schema: Schema) -> str:
     return f"`{json.dumps(schema['default'])}`"
 
 
+_METRICS = """# Metrics
+
+Metric schema 1, generated from `drivetrain_api.metrics`. The step axis is environment steps over
+all ranks. A tag is submitted once a report, by the owner that stands here; an unknown one raises
+with the nearest names. Within a version tags are added, never renamed, removed or given another
+unit.
+`_ms` tags are milliseconds. See [Metrics and where they go](../guide/telemetry.md).
+"""
+_FAMILIES = """## Families
+
+Tags of these prefixes are named at run time; an environment declares prefixes of its own. A family
+that counts holds the number of events since the report before, where the others hold means.
+"""
+
+
 def _metrics() -> str:
-    table = _table(
-        ("Tag", "Unit", "Across ranks", "Submitted by", "Terminal label"),
-        (
-            (f"`{m.tag}`", m.unit.value, m.reduction.value, m.owner.value, m.label)
+    parts = [_METRICS]
+    for group in dict.fromkeys(tag.partition("/")[0] for tag in METRICS):
+        rows = (
+            (
+                f"`{m.tag}`",
+                m.unit.value,
+                m.reduction.value,
+                m.owner.value,
+                m.label,
+                "all" if m.algorithms == EVERY_ALGORITHM else ", ".join(sorted(m.algorithms)),
+            )
             for m in METRICS.values()
-        ),
+            if m.tag.startswith(f"{group}/")
+        )
+        head = ("Tag", "Unit", "Across ranks", "Submitted by", "Terminal label", "Algorithms")
+        parts += [f"## {group}\n", _table(head, rows)]
+    families = (
+        (
+            f"`{f.prefix}`",
+            f.unit.value,
+            f.reduction.value,
+            f.owner.value,
+            "counts" if f.counted else "mean",
+            ", ".join(f"`{name}`" for name in sorted(f.reserved)),
+        )
+        for f in FAMILIES
     )
-    families = _table(
-        ("Prefix", "Unit", "Across ranks", "Submitted by"),
-        ((f"`{f.prefix}`", f.unit.value, f.reduction.value, f.owner.value) for f in FAMILIES),
-    )
-    return (
-        "# Metrics\n\nMetric schema 1, generated. The step axis is collector environment steps."
-        " A tag is submitted once a report; an unknown one raises with the nearest names.\n\n"
-        f"{table}\n## Families\n\nTags of these prefixes are named at run time.\n\n{families}"
-    )
+    head = ("Prefix", "Unit", "Across ranks", "Submitted by", "Over a report", "Reserved names")
+    return "\n".join([*parts, _FAMILIES, _table(head, families)])
 
 
 def _tasks() -> str:

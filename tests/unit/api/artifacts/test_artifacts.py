@@ -19,7 +19,12 @@ from drivetrain_api.artifacts.run_config import (
     RunConfig,
     RunFacts,
 )
-from drivetrain_api.artifacts.run_summary import RunSeeds, RunSummary
+from drivetrain_api.artifacts.run_summary import (
+    BackendTelemetry,
+    RunSeeds,
+    RunSummary,
+    RunTelemetry,
+)
 from drivetrain_api.compose import compose, parse_run
 from drivetrain_api.tasks import TaskParameters, TaskSpec
 from drivetrain_api.training import Simulator
@@ -89,6 +94,25 @@ def config() -> RunConfig:
 
 ARTIFACTS = [
     pytest.param(summary(), id="run_summary"),
+    pytest.param(
+        summary(
+            telemetry=RunTelemetry(
+                reports=3,
+                nonfinite_values=1,
+                overfull_timelines=2,
+                backends=(
+                    BackendTelemetry(
+                        name="wandb",
+                        written=2,
+                        lost=1,
+                        error="write: ConnectionError",
+                        details={"run_url": "https://example.org/run"},
+                    ),
+                ),
+            )
+        ),
+        id="summary_with_telemetry",
+    ),
     pytest.param(
         summary(
             status=RunStatus.FAILED,
