@@ -14,6 +14,7 @@ from tests.bench import (
     bench_start,
     bench_stats,
     bench_stepping,
+    bench_trace,
 )
 from tests.bench.operator import bench_load, bench_scale
 from tests.bench.peer import PeerUnavailableError
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "overlap": bench_overlap.measure,
     "dp_scaling": bench_dp_scaling.measure,
     "start": bench_start.measure,
+    "trace": bench_trace.measure,
     "extract": bench_extract.measure,
     "stats": bench_stats.measure,
     "operator_paced": bench_load.paced,
