@@ -327,12 +327,7 @@ class MetricSchema:
             if tag.startswith(family.prefix):
                 _member(family, tag)
                 return family
-        prefixes = ", ".join(family.prefix for family in self.families)
-        near = difflib.get_close_matches(
-            f"{tag.partition('/')[0]}/", [family.prefix for family in self.families], n=1
-        )
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise UnknownMetricError(f"{tag!r} is of no family; {meant}families: {prefixes}")
+        raise UnknownMetricError(f"{tag!r} is of no family; {self._nearest_family(tag)}")
 
     def lookup(self, tag: str) -> Metric:
         """The row of a canonical tag, or one made for a member of a family.

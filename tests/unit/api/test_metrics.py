@@ -181,6 +181,8 @@ def test_a_member_takes_its_familys_meaning() -> None:
         ("loss/actor", "did you mean Loss/actor"),
         ("Episode_Reward/run", "unknown metric"),
         ("zzz", "families: reward/, Episode_Termination/"),
+        ("rewards/forward", "did you mean reward/? families:"),
+        ("eval_rollout/reward", "did you mean eval-rollout/?"),
         ("reward/mean", "is reserved"),
         ("reward/mean_ep100", "is reserved"),
         ("reward/", "names no member"),
