@@ -68,6 +68,9 @@ def check_command(group: click.Group, words: list[str], line: str) -> None:
     """A command of ours with options that it has."""
     command = group.get_command(click.Context(group), words[0])
     assert command is not None, line
+    if isinstance(command, click.Group) and len(words) > 1:
+        check_command(command, words[1:], line)
+        return
     known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
     options = {w.partition("=")[0] for w in words[1:] if w.startswith("-")}
     assert options <= known, f"{line}: no option {options - known}"
