@@ -132,8 +132,7 @@ class Frame:
     def __init__(self, width: int, glyphs: Glyphs) -> None:
         self._width = width
         self._glyphs = glyphs
-        self._lines: list[Line] = []
-        self._cuts: tuple[int, ...] = ()
+        self._rows: list[tuple[Sequence[Sequence[Line]], Sequence[int]]] = []
 
     def columns(self, weights: Sequence[int]) -> list[int]:
         """Content widths of columns in these proportions; a cell of padding is on either side."""
@@ -145,17 +144,12 @@ class Frame:
 
     def row(self, blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> None:
         """Blocks side by side; a rule sets them apart from what is above."""
-        cuts = tuple(self._cut_positions(widths))
-        if self._lines:
-            self._lines.append(self._rule(self._cuts, cuts))
-        self._cuts = cuts
-        for lines in zip_longest(*blocks):
-            self._lines.append(self._framed(lines, widths))
+        self._rows.append((blocks, widths))
 
     @property
     def height(self) -> int:
-        """Lines of the whole frame, its edges included."""
-        return len(self._lines) + 2
+        """Lines of the whole frame, its edges and rules included."""
+        return sum(max(map(len, blocks), default=0) + 1 for blocks, _ in self._rows) + 1
 
     @property
     def title_room(self) -> int:
@@ -164,10 +158,9 @@ class Frame:
 
     def finish(self, title: Sequence[Span], right: Sequence[Span], height: int) -> list[Line]:
         """All lines, at most `height` of them: what does not fit is counted at the bottom."""
-        body = self._lines
+        body, cuts = self._body()
         room = max(height - 2, 1)
         bottom: list[Span] = []
-        cuts = self._cuts
         if len(body) > room:
             bottom = [Span(f" {len(body) - room} more lines: enlarge the terminal ", Tone.QUIET)]
             body, cuts = body[:room], ()
@@ -177,6 +170,18 @@ class Frame:
             *body,
             self._edge(g.bottom_left, g.bottom_right, bottom, [], cuts),
         ]
+
+    def _body(self) -> tuple[list[Line], tuple[int, ...]]:
+        """Every line between the edges, and where the last row's separators stand."""
+        lines: list[Line] = []
+        above: tuple[int, ...] = ()
+        for blocks, widths in self._rows:
+            cuts = tuple(self._cut_positions(widths))
+            if lines:
+                lines.append(self._rule(above, cuts))
+            above = cuts
+            lines += [self._framed(parts, widths) for parts in zip_longest(*blocks)]
+        return lines, above
 
     def _cut_positions(self, widths: Sequence[int]) -> Iterator[int]:
         position = 0
@@ -194,20 +199,11 @@ class Frame:
 
     def _rule(self, above: tuple[int, ...], below: tuple[int, ...]) -> Line:
         g = self._glyphs
-        inner = "".join(
-            self._joint(position in above, position in below)
-            for position in range(1, self._width - 1)
-        )
-        return [segment(g.tee_left + inner + g.tee_right, Tone.FRAME)]
-
-    def _joint(self, above: bool, below: bool) -> str:  # noqa: FBT001 - a truth table
-        g = self._glyphs
-        return {
-            (False, False): g.horizontal,
-            (True, False): g.tee_up,
-            (False, True): g.tee_down,
-            (True, True): g.cross,
-        }[above, below]
+        inner = [g.horizontal] * (self._width - 2)
+        for position in {*above, *below}:
+            both = position in above and position in below
+            inner[position - 1] = g.cross if both else g.tee_up if position in above else g.tee_down
+        return [segment(g.tee_left + "".join(inner) + g.tee_right, Tone.FRAME)]
 
     def _edge(
         self,

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from drivetrain_trainer.telemetry.terminal import figures, sections
 from drivetrain_trainer.telemetry.terminal.layout import Frame, Line, Span, Tone, spread
-from drivetrain_trainer.telemetry.terminal.model import ITERATIONS, MetricRow
+from drivetrain_trainer.telemetry.terminal.model import ITERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivetrain_trainer.telemetry.terminal.glyphs import Glyphs
-    from drivetrain_trainer.telemetry.terminal.model import PanelModel
+    from drivetrain_trainer.telemetry.terminal.model import MetricRow, PanelModel
+    from drivetrain_trainer.telemetry.terminal.timings import TimingRow
 
     _Block = Callable[[int], Sequence[Line]]
+    _Key = tuple[str | int, ...]
+    _Made = dict[_Key, list[Line]]
 
 COMPACT_COLUMNS = 96
 """From here metrics and rewards share a row."""
@@ -78,38 +81,30 @@ def render(model: PanelModel, width: int, height: int, glyphs: Glyphs) -> list[L
     A terminal that is too small for a frame gets the outcome in a few words.
     """
     if width < LEAST_COLUMNS or height < LEAST_LINES:
-        return _words(model, width, height, glyphs)
+        return sections.few_words(model, width, glyphs)[: max(height, 1)]
+    made: _Made = {}
     for extent in _EXTENTS:
-        panel = _Panel(model, width, glyphs, extent)
+        panel = _Panel(model, width, glyphs, extent, made)
         if panel.height <= height:
             break
     return panel.lines(height)
 
 
-def _words(model: PanelModel, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    progress = model.progress
-    position = MetricRow(progress.unit, figures.compact(progress.position))
-    if progress.share is not None:
-        position = MetricRow("", figures.percent(progress.share))
-    facts = [
-        position,
-        MetricRow("Steps/s", figures.rate(model.steps_per_second)),
-        *(MetricRow(row.label, figures.value(row.value)) for row in model.rewards[:1]),
-        MetricRow("ETA", figures.duration(progress.eta_s)),
-        MetricRow("GPUs", str(model.facts.gpus)),
-    ]
-    return sections.strip(facts, width, glyphs)[: max(height, 1)]
-
-
 class _Panel:
-    def __init__(self, model: PanelModel, width: int, glyphs: Glyphs, extent: Extent) -> None:
+    """One try to draw the model; `made` holds the blocks that earlier ones drew already."""
+
+    def __init__(
+        self, model: PanelModel, width: int, glyphs: Glyphs, extent: Extent, made: _Made
+    ) -> None:
+        self._made = made
         self._model = model
         self._glyphs = glyphs
         self._extent = extent
         self._precise = width >= COMPACT_COLUMNS
         self._frame = Frame(width, glyphs)
         (header_width,) = self._frame.columns([1])
-        self._frame.row([self._header(header_width)], [header_width])
+        header = self._once(("header", width), partial(self._header, header_width))
+        self._frame.row([header], [header_width])
         if width >= FULL_COLUMNS:
             self._full()
         elif width >= COMPACT_COLUMNS:
@@ -231,8 +226,13 @@ class _Panel:
         blocks += more
         self._columns(*blocks, weights=_WEIGHTS if len(blocks) == len(_WEIGHTS) else None)
 
+    def _once(self, key: _Key, block: Callable[[], list[Line]]) -> list[Line]:
+        if key not in self._made:
+            self._made[key] = block()
+        return self._made[key]
+
     def _metrics(self, width: int) -> list[Line]:
-        return sections.metric_block("Metrics", self._model.metrics, width, self._glyphs)
+        return self._rows("Metrics", self._model.metrics, width)
 
     def _diagnostics(self, width: int, *, beside_metrics: bool = False) -> list[Line]:
         """In a low terminal only as many as cost no height, which is none below metrics."""
@@ -245,35 +245,46 @@ class _Panel:
         return lines[: room - (room == len(training) + 1)]
 
     def _group(self, title: str, rows: Sequence[MetricRow], width: int) -> list[Line]:
-        return sections.metric_block(title, rows, width, self._glyphs) if rows else []
+        return self._rows(title, rows, width) if rows else []
+
+    def _rows(self, title: str, rows: Sequence[MetricRow], width: int) -> list[Line]:
+        block = partial(sections.metric_block, title, rows, width, self._glyphs)
+        return self._once((title, width), block)
 
     def _metrics_and_diagnostics(self, width: int) -> list[Line]:
         return [*self._metrics(width), *self._diagnostics(width)]
 
     def _rewards(self, width: int) -> list[Line]:
+        return self._once(("Rewards", width, self._extent.most_terms), partial(self._terms, width))
+
+    def _terms(self, width: int) -> list[Line]:
         model, most, glyphs = self._model, self._extent.most_terms, self._glyphs
         lines = sections.reward_block(model, width, glyphs, most_terms=most, precise=self._precise)
         for group in model.other_terms:
             lines += sections.term_block(group, width, glyphs, most_terms=most)
         return lines
 
+    def _phases(self, title: str, rows: Sequence[TimingRow], width: int) -> list[Line]:
+        block = partial(sections.timing_block, title, rows, width, self._glyphs)
+        return self._once((title, width, len(rows)), block)
+
     def _learner(self, title: str, width: int) -> list[Line]:
-        return sections.timing_block(title, self._model.learner, width, self._glyphs)
+        return self._phases(title, self._model.learner, width)
 
     def _collector(self, title: str, width: int) -> list[Line]:
         rows = self._model.collector
         if self._extent.detail < Detail.FULL:
             rows = tuple(row for row in rows if not row.indented)
-        return sections.timing_block(title, rows, width, self._glyphs)
+        return self._phases(title, rows, width)
 
     def _system(self, width: int) -> list[Line]:
-        return sections.metric_block("System", self._model.system, width, self._glyphs)
+        return self._rows("System", self._model.system, width)
 
     def _timing(self, width: int) -> list[Line]:
-        lines = sections.timing_block("Timing", (), width, self._glyphs)
-        lines += self._learner("Learner", width)
-        return lines + (self._collector("Collector", width) if self._model.has_collector else [])
+        collector = self._collector("Collector", width) if self._model.has_collector else []
+        return [*self._phases("Timing", (), width), *self._learner("Learner", width), *collector]
 
     def _system_strip(self) -> None:
         (width,) = self._frame.columns([1])
-        self._frame.row([sections.strip(self._model.system, width, self._glyphs)], [width])
+        strip = partial(sections.strip, self._model.system, width, self._glyphs)
+        self._frame.row([self._once(("strip", width), strip)], [width])

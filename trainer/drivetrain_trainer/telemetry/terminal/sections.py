@@ -14,6 +14,7 @@ from drivetrain_trainer.telemetry.terminal.layout import (
     shorten,
     spread,
 )
+from drivetrain_trainer.telemetry.terminal.model import MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.facts import EvaluationFigures
     from drivetrain_trainer.telemetry.terminal.glyphs import Glyphs
     from drivetrain_trainer.telemetry.terminal.model import (
-        MetricRow,
         PanelModel,
         RewardRow,
         TermGroup,
@@ -150,6 +150,22 @@ def strip(rows: Sequence[MetricRow], width: int, glyphs: Glyphs) -> list[Line]:
     if pending:
         lines.append(spread(pending, (), width, glyphs))
     return lines
+
+
+def few_words(model: PanelModel, width: int, glyphs: Glyphs) -> list[Line]:
+    """The outcome, for a terminal too small for a frame; the most wanted first."""
+    progress = model.progress
+    position = MetricRow(progress.unit, figures.compact(progress.position))
+    if progress.share is not None:
+        position = MetricRow("", figures.percent(progress.share))
+    facts = [
+        position,
+        MetricRow("Steps/s", figures.rate(model.steps_per_second)),
+        *(MetricRow(row.label, figures.value(row.value)) for row in model.rewards[:1]),
+        MetricRow("ETA", figures.duration(progress.eta_s)),
+        MetricRow("GPUs", str(model.facts.gpus)),
+    ]
+    return strip(facts, width, glyphs)
 
 
 def progress_bar(share: float, width: int, glyphs: Glyphs) -> Line:
