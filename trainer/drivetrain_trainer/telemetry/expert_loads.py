@@ -1,9 +1,9 @@
 """Expert loads as the backends take them, each by what it can hold.
 
-One that holds tables (W&B) gets ``moe_balance/expert_loads`` at every report; one that takes a
-scalar an expert, but no tables, gets ``moe_balance/layer_<id>/expert_<id>/{tokens,load_percent}``
-made of the same table; TensorBoard, JSONL and the terminal get neither, and ``max_over_ideal`` of
-each layer goes to all of them.
+One that holds tables (W&B, JSONL) gets ``moe_balance/expert_loads`` at every report; one that
+takes a scalar an expert, but no tables, gets
+``moe_balance/layer_<id>/expert_<id>/{tokens,load_percent}`` made of the same table; TensorBoard
+and the terminal get neither, and ``max_over_ideal`` of each layer goes to all backends.
 """
 
 from __future__ import annotations

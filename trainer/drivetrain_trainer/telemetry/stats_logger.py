@@ -24,8 +24,8 @@ class StatsLogger:
     """Hands exported statistics to the training logger, whose backends write them on rank 0.
 
     A key is a tag: it must belong to a family of the tracker's in the metric schema
-    (``timeperf/``, ``train_perf/``, ``moe_balance/``, ``ppo_actor/``, ``rollout/``,
-    ``eval-rollout/``). Every rank checks, so that all of them refuse a wrong one alike.
+    (``timeperf/``, ``train_perf/``, ``moe_balance/``, ``ppo_actor/``, ``sac_actor/``,
+    ``rollout/``, ``eval-rollout/``). Every rank checks, so that all of them refuse a wrong one alike.
     """
 
     def __init__(self, logger: TrainingLogger, *, group: dist.ProcessGroup | None = None) -> None:
