@@ -327,7 +327,10 @@ class MetricSchema:
             if tag.startswith(family.prefix):
                 _member(family, tag)
                 return family
-        raise UnknownMetricError(f"{tag!r} is of no family; {self._nearest_family(tag)}")
+        prefixes = [family.prefix for family in self.families]
+        near = _near_prefixes(tag, prefixes)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise UnknownMetricError(f"{tag!r} is of no family; {meant}families: {', '.join(prefixes)}")
 
     def lookup(self, tag: str) -> Metric:
         """The row of a canonical tag, or one made for a member of a family.
@@ -342,13 +345,17 @@ class MetricSchema:
             if tag.startswith(family.prefix):
                 return _member(family, tag)
         prefixes = [family.prefix for family in self.families]
-        root = f"{tag.partition('/')[0]}/"
         near = [
-            *difflib.get_close_matches(root, prefixes, n=1, cutoff=0.75),
+            *_near_prefixes(tag, prefixes),
             *difflib.get_close_matches(tag, METRICS, n=3, cutoff=0.6),
         ]
         meant = f"did you mean {', '.join(near)}?" if near else f"families: {', '.join(prefixes)}"
         raise UnknownMetricError(f"unknown metric {tag!r}: {meant}")
+
+
+def _near_prefixes(tag: str, prefixes: list[str]) -> list[str]:
+    root = f"{tag.partition('/')[0]}/"
+    return difflib.get_close_matches(root, prefixes, n=1, cutoff=0.75)
 
 
 def _member(family: Family, tag: str) -> Metric:
