@@ -25,7 +25,8 @@ class StatsLogger:
 
     A key is a tag: it must belong to a family of the tracker's in the metric schema
     (``timeperf/``, ``train_perf/``, ``moe_balance/``, ``ppo_actor/``, ``sac_actor/``,
-    ``rollout/``, ``eval-rollout/``). Every rank checks, so that all of them refuse a wrong one alike.
+    ``rollout/``, ``eval-rollout/``). Every rank checks, so that all of them refuse a wrong one
+    alike.
     """
 
     def __init__(self, logger: TrainingLogger, *, group: dist.ProcessGroup | None = None) -> None:
