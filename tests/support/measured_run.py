@@ -68,6 +68,7 @@ def make_measured_run(
     *,
     spec: Mapping[str, Any] | None = None,
     config: bool = True,
+    device: str = "cpu",
     **summary: Any,
 ) -> Path:
     """A run directory with an event file, `run_summary.json` and `run_config.json`."""
@@ -83,7 +84,7 @@ def make_measured_run(
     composed = compose(composed, resolve_task(composed))
     write_summary(folder, composed, len(rows), **summary)
     if config:
-        (folder / "run_config.json").write_text(run_config(composed).to_json())
+        (folder / "run_config.json").write_text(run_config(composed, device).to_json())
     return folder
 
 
@@ -106,9 +107,9 @@ def write_summary(folder: Path, spec: TrainingRunSpec, count: int, **fields: Any
     (folder / "run_summary.json").write_text(content.to_json())
 
 
-def run_config(spec: TrainingRunSpec) -> RunConfig:
-    """`run_config.json` of a composed spec, on a CPU machine."""
-    device = ResolvedDevice(configured="auto", resolved="cpu")
+def run_config(spec: TrainingRunSpec, device: str = "cpu") -> RunConfig:
+    """`run_config.json` of a composed spec, whose learner and collector got `device`."""
+    resolved = ResolvedDevice(configured="auto", resolved=device)
     return RunConfig.of(
         spec,
         RunFacts(
@@ -118,7 +119,7 @@ def run_config(spec: TrainingRunSpec) -> RunConfig:
             attempt=1,
             created=datetime.fromtimestamp(BEGAN, UTC),
             world_size=spec.topology.world_size,
-            resolved_devices=ResolvedDevices(learner=device, collector_tensor=device),
+            resolved_devices=ResolvedDevices(learner=resolved, collector_tensor=resolved),
             resolved_precision=Precision.FP32,
             observation_dim=17,
             action_dim=6,

@@ -77,11 +77,13 @@ def _sharing(found: Examination) -> str:
     if config is None or not Setup.of(config).on_cuda:
         return ""
     evidence = manifest.get("cuda_process_sharing") if manifest else None
-    if isinstance(evidence, dict):
-        seen = "validated" if evidence.get("validated") else "not validated"
-        ambient = ", ambient" if evidence.get("ambient_server") else ""
-        return f"; MPS {evidence.get('effective') or 'off'} ({seen}{ambient})"
-    return f"; MPS {config.accelerator.mps.mode}"
+    if not isinstance(evidence, dict):
+        return f"; MPS {config.accelerator.mps.mode}"
+    if evidence.get("ambient_server"):
+        return "; MPS ambient"
+    if evidence.get("effective") != "mps":
+        return "; MPS off"
+    return "; MPS on" if evidence.get("validated") else "; MPS on, not validated"
 
 
 def _reached(found: Examination) -> list[str]:

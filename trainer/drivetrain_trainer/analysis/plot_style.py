@@ -34,6 +34,9 @@ PHASES: Final = {
     "Metrics Publish": _YELLOW,
 }
 """A phase has one colour in every figure; waiting is vermillion."""
+WAITS: Final = frozenset({"Collector Wait", "Replay Batch Wait", "Learner Action Wait"})
+"""Phases that are hatched, so that waiting shows in a print in grey as well."""
+HATCH: Final = "////"
 LIGHT: Final = frozenset(name for name, color in PHASES.items() if color in {_LIGHT, _YELLOW})
 """Phases on whose colour white cannot be read."""
 _AXES: Final = {Axis.ENV_STEPS: "environment steps", Axis.ITERATIONS: "learner iterations"}
@@ -51,6 +54,7 @@ RC: Final = {
     "axes.spines.top": False,
     "font.size": 9,
     "grid.alpha": 0.3,
+    "hatch.linewidth": 0.4,
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "drivetrain",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drivetrain_trainer.analysis import curves
-from drivetrain_trainer.analysis.plot_style import LIGHT, PHASES, finish
+from drivetrain_trainer.analysis.plot_style import HATCH, LIGHT, PHASES, WAITS, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +20,8 @@ _LEAST_SHARE: Final = 5e-4
 """Mean share from which a phase is drawn: it would round to 0.1 %."""
 _LEAST_WRITTEN: Final = 4.0
 """Percent of a bar in which a number has room."""
+_LABEL_POINTS: Final = 30.0
+"""Height of the ticks and the label of an x axis."""
 CLOCKS: Final[tuple[tuple[str, Callable[..., Timeline | None]], ...]] = (
     ("Learner, share of Iter Wall", curves.learner_timeline),
     ("Collector, share of its cycle", curves.collector_timeline),
@@ -57,6 +59,9 @@ def draw_areas(axes: Drawing, timeline: Timeline, title: str, axis: Axis) -> Non
         linewidth=0.3,
         edgecolor="white",
     )
+    for index, area in zip(shown, areas, strict=True):
+        if timeline.labels[index] in WAITS:
+            area.set_hatch(HATCH)
     labels = [f"{timeline.labels[index]} {100 * means[index]:.1f} %" for index in shown]
     _legend(axes, areas, labels)
     axes.set_ylim(0, max(100.0, 100 * float(timeline.shares.sum(axis=0).max())))
@@ -76,7 +81,13 @@ def draw_bars(axes: Drawing, found: Mapping[str, Timeline], title: str) -> None:
         if widths.max() < 100 * _LEAST_SHARE:
             continue
         bars = axes.barh(
-            names, widths, left=left, color=PHASES[label], edgecolor="white", label=label
+            names,
+            widths,
+            left=left,
+            color=PHASES[label],
+            edgecolor="white",
+            hatch=HATCH if label in WAITS else None,
+            label=label,
         )
         axes.bar_label(
             bars,
@@ -84,6 +95,7 @@ def draw_bars(axes: Drawing, found: Mapping[str, Timeline], title: str) -> None:
             label_type="center",
             fontsize="x-small",
             color="black" if label in LIGHT else "white",
+            fontweight="bold",
         )
         left += widths
     axes.invert_yaxis()
@@ -101,12 +113,15 @@ def _mean_share(timeline: Timeline, label: str) -> float:
 
 
 def _legend(axes: Drawing, handles: Sequence[Drawing], labels: Sequence[str]) -> None:
-    """Below the panel, where it hides nothing and takes no width."""
+    """Below the panel and its x label, where it hides nothing and takes no width."""
+    from matplotlib.transforms import offset_copy  # noqa: PLC0415 - an extra, and slow to import
+
     axes.legend(
         handles,
         labels,
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.15),
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=offset_copy(axes.transAxes, axes.figure, y=-_LABEL_POINTS, units="points"),
         ncols=3,
         fontsize="small",
         handlelength=1.0,

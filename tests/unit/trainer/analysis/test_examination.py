@@ -174,6 +174,24 @@ def test_the_command_says_it_in_words(tmp_path: Path) -> None:
     assert max(map(len, result.output.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    ("manifest", "says"),
+    [
+        (None, "on cuda:0, fp32; MPS Disabled."),
+        ({"effective": "mps", "validated": True}, "; MPS on."),
+        ({"effective": "mps", "validated": False}, "; MPS on, not validated."),
+        ({"effective": "mps", "ambient_server": True}, "; MPS ambient."),
+        ({"effective": None}, "; MPS off."),
+    ],
+)
+def test_how_the_gpu_is_shared_is_told_where_it_is_known(
+    tmp_path: Path, manifest: dict[str, Any] | None, says: str
+) -> None:
+    seen = None if manifest is None else {"cuda_process_sharing": manifest}
+    run = make_measured_run(tmp_path, reports(COUNT), device="cuda:0", runtime_manifest=seen)
+    assert says in " ".join(CliRunner().invoke(diagnose, [str(run)]).output.split())
+
+
 def test_lines_keep_numbers_and_units_together(tmp_path: Path) -> None:
     run = make_measured_run(tmp_path, reports(COUNT, slow_collector))
     result = CliRunner().invoke(diagnose, [str(run)], env={"COLUMNS": "60"})
