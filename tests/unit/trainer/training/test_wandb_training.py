@@ -14,6 +14,7 @@ from tiny_run import Attempt, Ranks
 from wandb_file import read_offline_run
 from wandb_server import WandbServer, wandb_server
 
+from drivetrain_api.artifacts.run_summary import BackendTelemetry
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.telemetry.backends.wandb import WandbBackend
 
@@ -23,11 +24,19 @@ OF_CLIENT = {"env_steps", "_step", "_runtime", "_timestamp"}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServer]:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     with wandb_server() as found:
         monkeypatch.setenv("WANDB_BASE_URL", found.url)
         yield found
+
+
+def of_wandb(attempt: Attempt) -> BackendTelemetry:
+    telemetry = attempt.summary.telemetry
+    assert telemetry is not None
+    (found,) = [backend for backend in telemetry.backends if backend.name == "wandb"]
+    return found
 
 
 def trained(ranks: Ranks, logger: str, steps: int, **training: Any) -> Attempt:
@@ -95,9 +104,24 @@ def test_a_dead_service_neither_stops_a_run_nor_costs_it_a_value(
     attempt = trained(ranks, "tensorboard,wandb", 60)
     (path,) = attempt.directory.glob("wandb/offline-run-*/*.wandb")
     assert_same(read_offline_run(path).history, event_rows(attempt.directory))
-    telemetry = attempt.summary.telemetry
-    assert telemetry is not None
-    (health,) = [backend for backend in telemetry.backends if backend.name == "wandb"]
+    health = of_wandb(attempt)
     assert health.lost == 0
     assert health.written > 0
     assert "refused" in health.details["offline_because"]
+
+
+def test_a_service_that_dies_during_a_run_is_told_in_the_summary_with_the_way_to_send_the_rest(
+    ranks: Ranks, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WandbBackend.__init__.__kwdefaults__, "finish_timeout_s", 1.0)
+    attempt = ranks.attempt(training={"logger": "wandb", "total_env_steps": 10**6})
+
+    def end_both() -> None:
+        server.stop()
+        attempt.stop.interrupt.set()
+
+    attempt.when(lambda: bool(server.runs), end_both)
+    assert attempt.run() is ExitCode.CHECKPOINTED
+    health = of_wandb(attempt)
+    assert health.error is not None
+    assert f"'wandb sync --include-online {health.details['files']}' sends it" in health.error

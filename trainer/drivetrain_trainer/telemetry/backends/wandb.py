@@ -8,6 +8,7 @@ directory instead, to be sent later; nothing is lost by that.
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from types import MappingProxyType
@@ -34,6 +35,7 @@ INIT_TIMEOUT_S: Final = 20.0
 run that is shorter does, so this and what follows fit into `MAX_CLOSE_SECONDS`."""
 FINISH_TIMEOUT_S: Final = 15.0
 """Seconds for sending the rest at the end."""
+MODE_VARIABLE: Final = "WANDB_MODE"
 _REFUSED_KEY: Final = re.compile(r"\berror 40[13]\b|HTTP 40[13]\b|API key", re.IGNORECASE)
 
 log = structlog.get_logger(__name__)
@@ -76,7 +78,10 @@ class WandbBackend:
 
     @property
     def details(self) -> Mapping[str, str]:
-        """``run_id`` and ``files``; ``run_url`` online; ``offline_because`` where it had to be."""
+        """``run_id`` and ``files``; ``run_url`` online; what it is instead of online, and why.
+
+        That is ``offline_because`` or ``disabled_because``.
+        """
         return self._details
 
     def open(self) -> None:
@@ -87,22 +92,13 @@ class WandbBackend:
             WandbError: the client does not even work offline.
         """
         training, directory = self._training, self._directory
-        if training.wandb_mode is WandbMode.DISABLED:
-            return
-        run = WandbRun.of(directory, project=training.wandb_project, entity=training.wandb_entity)
-        details = {"run_id": run.run_id}
-        try:
-            session = WandbSession.start(directory, run, self._settings)
-        except WandbError as error:
-            if not self._settings.online:
-                raise
-            details["offline_because"] = str(error)
-            session = self._offline_instead(run, error)
-        details["files"] = session.files
-        if session.url is not None:
-            details["run_url"] = session.url
-            run.at(session.url, directory)
-        self._session = session
+        mode, because = quietest(training.wandb_mode, os.environ)
+        details = {f"{mode}_because": because} if because else {}
+        if mode is not WandbMode.DISABLED:
+            run = WandbRun.of(
+                directory, project=training.wandb_project, entity=training.wandb_entity
+            )
+            details |= self._start(run, online=mode is WandbMode.ONLINE)
         self._details = MappingProxyType(details)
 
     def write(self, record: Record) -> None:
@@ -137,8 +133,29 @@ class WandbBackend:
             session, self._session = self._session, None
             session.finish(exit_code=int(_failed(self._directory)))
 
+    def _start(self, run: WandbRun, *, online: bool) -> dict[str, str]:
+        """Start the session; its details."""
+        details = {"run_id": run.run_id}
+        try:
+            session = self._session_of(run, online=online)
+        except WandbError as error:
+            if not online:
+                raise
+            details["offline_because"] = str(error)
+            session = self._offline_instead(run, error)
+        details["files"] = session.files
+        if session.url is not None:
+            details["run_url"] = session.url
+            run.at(session.url, self._directory)
+            log.info("page of the run in Weights & Biases", url=session.url)
+        self._session = session
+        return details
+
+    def _session_of(self, run: WandbRun, *, online: bool) -> WandbSession:
+        return WandbSession.start(self._directory, run, replace(self._settings, online=online))
+
     def _offline_instead(self, run: WandbRun, error: WandbError) -> WandbSession:
-        session = WandbSession.start(self._directory, run, replace(self._settings, online=False))
+        session = self._session_of(run, online=False)
         log.warning(
             "Weights & Biases cannot be used; the run is recorded in its directory instead",
             reason=str(error),
@@ -146,6 +163,16 @@ class WandbBackend:
             later=session.how_to_send(),
         )
         return session
+
+
+def quietest(wanted: WandbMode, environment: Mapping[str, str]) -> tuple[WandbMode, str | None]:
+    """The mode, which ``WANDB_MODE`` may only make quieter, and why it is not the wanted one."""
+    value = environment.get(MODE_VARIABLE, "").lower()
+    loudness = (WandbMode.DISABLED, WandbMode.OFFLINE, WandbMode.ONLINE)
+    asked = {"disabled": WandbMode.DISABLED, "offline": WandbMode.OFFLINE}.get(value)
+    if asked is None or loudness.index(asked) >= loudness.index(wanted):
+        return wanted, None
+    return asked, f"{MODE_VARIABLE}={value} in the environment"
 
 
 def _advice(error: WandbError, training: TrainingConfig) -> str:

@@ -23,10 +23,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb_file import OfflineRun, read_offline_run
 from wandb_server import WandbServer, wandb_server
 
+from drivetrain_api.training import WandbMode
 from drivetrain_trainer.telemetry.backends import wandb_session
 from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.backends.tensorboard import TensorBoardBackend
-from drivetrain_trainer.telemetry.backends.wandb import WandbBackend, make
+from drivetrain_trainer.telemetry.backends.wandb import WandbBackend, make, quietest
 from drivetrain_trainer.telemetry.backends.wandb_link import WandbError
 from drivetrain_trainer.telemetry.backends.wandb_session import send_video
 from drivetrain_trainer.telemetry.backends.writer import BackendWriter
@@ -42,6 +43,7 @@ MakeContext = Callable[..., BackendContext]
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServer]:
     """A service, a key to it, and no other credentials."""
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -145,6 +147,39 @@ def test_a_disabled_run_starts_nothing_and_writes_nothing(make_context: MakeCont
     log(backend, reports(10))
     assert list(context.directory.iterdir()) == []
     assert backend.details == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "variable", "mode"),
+    [
+        ("online", None, "online"),
+        ("online", "online", "online"),
+        ("online", "offline", "offline"),
+        ("online", "Disabled", "disabled"),
+        ("online", "nonsense", "online"),
+        ("offline", "online", "offline"),
+        ("offline", "disabled", "disabled"),
+        ("disabled", "online", "disabled"),
+        ("disabled", "offline", "disabled"),
+    ],
+)
+def test_the_environment_can_only_make_it_quieter(
+    wanted: str, variable: str | None, mode: str
+) -> None:
+    environment = {} if variable is None else {"WANDB_MODE": variable}
+    found, because = quietest(WandbMode(wanted), environment)
+    assert found is WandbMode(mode)
+    assert (because is None) == (mode == wanted)
+    assert because is None or because == f"WANDB_MODE={mode} in the environment"
+
+
+def test_a_run_that_the_environment_disables_says_so(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    backend = WandbBackend(make_context())
+    log(backend, reports(10))
+    assert backend.details == {"disabled_because": "WANDB_MODE=disabled in the environment"}
 
 
 def test_the_same_run_goes_on_after_each_restart_and_nothing_repeated_is_dropped(
@@ -303,7 +338,7 @@ def test_a_service_that_dies_holds_up_no_report_and_the_end_is_bounded(
     advice = str(caught.value).split("'")[1]
     assert advice == f"wandb sync --include-online {backend.details['files']}"
     command = [sys.executable, "-m", *advice.split()]
-    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    subprocess.run(command, cwd=context.directory, capture_output=True, check=True, timeout=60)
     (run,) = server.runs.values()
     assert {step["env_steps"] for step in run.history} == {10, 20, 30}
 
@@ -317,7 +352,7 @@ def test_offline_attempts_become_one_run_when_they_are_sent(
     files = sorted(map(str, context.directory.glob("wandb/offline-run-*")))
     assert len(files) == 2
     command = [sys.executable, "-m", "wandb", "sync", *files]
-    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    subprocess.run(command, cwd=context.directory, capture_output=True, check=True, timeout=60)
     (run,) = server.runs.values()
     assert sorted(step["env_steps"] for step in run.history) == [10, 20, 20, 30]
     assert [step["_step"] for step in run.history] == [0, 1, 2, 3]
@@ -423,7 +458,7 @@ backend = WandbBackend(
 backend.open()
 for step in range(100):
     backend.write(Record(step, step, time.time(), {"Loss/actor": step / 7}))
-print(backend._session._link.pid, flush=True)
+print("client", backend._session._link.pid, flush=True)
 signal.pause()
 """
 
@@ -434,7 +469,8 @@ def trainer(directory: Path, mode: str) -> Iterator[tuple[int, list[psutil.Proce
     command = [sys.executable, "-c", TRAINER, str(directory), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        client = psutil.Process(int(process.stdout.readline()))
+        lines = iter(process.stdout.readline, b"")
+        client = psutil.Process(next(int(ln.split()[1]) for ln in lines if b"client " in ln[:7]))
         processes = [client, *client.children(recursive=True)]
         assert len(processes) >= 2
         yield process.pid, processes
