@@ -177,8 +177,7 @@ class DeviceReplay:
     ) -> None:
         self.layout = layout
         self.capacity = rows
-        self.h2d_submit_ms = 0.0
-        """CPU time of the latest chunk's submission to the device."""
+        self.h2d_submit_ms: float | None = None
         self._position = RingPosition(rows)
         self._device = device
         self._stream = stream

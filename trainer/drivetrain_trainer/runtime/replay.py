@@ -44,6 +44,8 @@ class ReplayRing(Protocol):
     layout: RowLayout
     capacity: int
     """Rows the ring holds."""
+    h2d_submit_ms: float | None
+    """CPU time of the latest span's submission to the device; None where there was none."""
 
     @property
     def size(self) -> int:
@@ -190,6 +192,8 @@ class RingPosition:
 
 class CpuReplay:
     """The ring in ordinary memory; gathers into one preallocated batch."""
+
+    h2d_submit_ms: float | None = None
 
     def __init__(self, layout: RowLayout, rows: int, seed: int) -> None:
         self.layout = layout

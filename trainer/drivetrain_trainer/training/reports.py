@@ -48,6 +48,8 @@ SMOOTHED_REPORTS: Final = 10
 _EPOCH: Final = 0
 """Training on what an environment gives makes no passes over a data set."""
 
+H2D_SUBMIT: Final = "Perf/replay_ingress_h2d_submit_ms"
+
 log = structlog.get_logger(__name__)
 
 
@@ -106,6 +108,7 @@ class Reports:
             {Owner.LEARNER: timeline.report()},
             {Owner.LEARNER: self._agent.metrics()},
             {Owner.LEARNER: ingress_metrics(self._transport.ingress.counters())},
+            {Owner.LEARNER: device_metrics(self._replay)},
             *(_collected(collected) if collected is not None else ()),
             env_steps=cursor.env_steps,
             iteration=cursor.iteration,
@@ -204,6 +207,12 @@ class Reports:
                 rows_left_out=collected.totals.invalid_rows,
             )
             self._instability = dict(found)
+
+
+def device_metrics(replay: ReplayRing) -> dict[str, float]:
+    """The replay ring's copies to a device, where it makes any."""
+    submitted = replay.h2d_submit_ms
+    return {} if submitted is None else {H2D_SUBMIT: submitted}
 
 
 def ingress_metrics(counters: IngressCounters) -> dict[str, float]:

@@ -202,6 +202,21 @@ def test_a_command_comes_with_its_response_and_only_a_stop_without_actions() -> 
     assert collector.await_response(1, SOON).command is Command.STOP
 
 
+def test_actions_may_be_placed_before_they_are_published() -> None:
+    _, collector, learner = ports()
+    ask(collector, 0, 4)
+    learner.await_request(0, SOON)
+    learner.place(torch.full((4, 2), 3.0))
+    learner.respond(0, 0, None)
+    response = collector.await_response(0, SOON)
+    assert response.command is Command.STEP
+    assert response.action.eq(3.0).all()
+    ask(collector, 1, 4)
+    learner.await_request(1, SOON)
+    with pytest.raises(ValueError, match="STEP needs actions"):
+        learner.respond(1, 0, None)
+
+
 def test_actions_may_come_in_another_layout_and_type() -> None:
     _, collector, learner = ports()
     ask(collector, 0, 4)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -28,6 +29,10 @@ from drivetrain_trainer.runtime.replay import (
     make_replay,
 )
 from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
+from drivetrain_trainer.tracing import NO_FLOW, FileTracer, Role, TickFlow, TraceSettings
+from drivetrain_trainer.tracing.reader import read
+from drivetrain_trainer.tracing.summary import summarize
+from drivetrain_trainer.tracing.validate import validate
 
 LAYOUT = RowLayout(2, 1)
 CUDA = torch.device("cuda", 0)
@@ -213,10 +218,12 @@ def test_a_device_without_a_ring_is_refused() -> None:
         make_replay(LAYOUT, 1, torch.device("meta"), 0)
 
 
-def attached(ring: ReplayRing, depth: int = 2, slot_rows: int = 4) -> IngressProducer:
+def attached(
+    ring: ReplayRing, depth: int = 2, slot_rows: int = 4, flow: TickFlow = NO_FLOW
+) -> IngressProducer:
     ingress = ReplayIngress.create(depth, slot_rows, LAYOUT.width)
     peer = Peer(os.getpid(), "self")
-    ring.attach(ingress.consumer(peer))
+    ring.attach(ingress.consumer(peer, flow=flow))
     return ingress.producer(peer)
 
 
@@ -355,6 +362,41 @@ def test_the_device_ring_gathers_into_the_colder_slot_after_its_last_use() -> No
     again = ring.sample(2, 1, 4)
     assert again.reward.data_ptr() == hot.reward.data_ptr()
     ring.close()
+
+
+def test_the_device_ring_tells_what_it_last_spent_on_submitting() -> None:
+    ring, _ = device_ring()
+    assert ring.h2d_submit_ms is None
+    ring.append(numbered(0, 10))
+    assert ring.h2d_submit_ms is not None
+    assert ring.h2d_submit_ms > 0.0
+    ring.close()
+    cpu = CpuReplay(LAYOUT, 100, 0)
+    cpu.append(numbered(0, 10))
+    assert cpu.h2d_submit_ms is None
+
+
+def test_the_device_rings_thread_shows_its_work_in_a_trace(tmp_path: Path) -> None:
+    tracer = FileTracer(TraceSettings(tmp_path, 0, Role.LEARNER, 1, 10**7))
+    device = torch.device("cpu")
+    ring = DeviceReplay(LAYOUT, 100, 0, device=device, stream=HostStream(), tracer=tracer)
+    producer = attached(ring, flow=TickFlow(tracer))
+    producer.write(numbered(0, 4), 0)
+    ring.prefetch(0, 1, 4, through_tick=0)
+    ring.sample(0, 1, 4)
+    ring.close()
+    tracer.close()
+    assert validate([tracer.path]).sound
+    track = summarize([tracer.path]).track("rank 0 learner", THREAD_NAME)
+    assert track is not None
+    assert {name: spent.count for name, spent in track.spans.items()} == {
+        "Replay Rows": 1,
+        "Ingress Commit": 1,
+        "Replay H2D Submit": 1,
+        "Replay H2D Wait": 1,
+        "Replay Gather Submit": 1,
+    }
+    assert sum(event.phase == "f" for event in read(tracer.path)) == 1
 
 
 def test_a_batch_that_was_not_announced_is_gathered_on_demand() -> None:
