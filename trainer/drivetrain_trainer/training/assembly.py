@@ -23,6 +23,7 @@ from drivetrain_trainer.runtime.transport import Transport
 from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.facts import SystemFacts
 from drivetrain_trainer.telemetry.logger import TrainingLogger
+from drivetrain_trainer.training.mps_status import mps_status
 from drivetrain_trainer.training.traces import RankTrace, open_trace
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def _facts(
         ranks=ranks.world_size,
         gpus=ranks.world_size if device.type == "cuda" else 0,
         buffer_capacity=spec.algo.replay_rows,
+        mps=mps_status(cuda=device.type == "cuda"),
         target_env_steps=given.target_env_steps,
         start_env_steps=env_steps,
     )
