@@ -187,3 +187,13 @@ def test_events_that_the_stream_passed_are_folded(monkeypatch: pytest.MonkeyPatc
                 event.passed = True
         assert len(stopwatch._pairs) < 4
         assert stopwatch.take() == pytest.approx(0.010)
+
+
+@pytest.mark.gpu
+def test_events_of_a_real_stream_time_the_work_and_not_its_submission() -> None:
+    device = torch.device("cuda", 0)
+    stopwatch = StreamStopwatch(device)
+    with stopwatch.measure():
+        torch.cuda._sleep(200_000_000)  # cycles: 0.05 to 0.3 s on what there is
+    assert 0.02 < stopwatch.take() < 2.0
+    assert stopwatch.take() == 0.0
