@@ -6,21 +6,21 @@ import threading
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
+from drivetrain_trainer.stats.checks import (
+    check_part,
+    checked_figures,
+    checked_mask,
+    checked_scalar,
+    checked_value,
+)
 from drivetrain_trainer.stats.collective import reduce_and_name
 from drivetrain_trainer.stats.denominators import Denominators
 from drivetrain_trainer.stats.moments import masked_moments
-from drivetrain_trainer.stats.reduce_type import (
-    COUNT_SUFFIX,
-    ReduceType,
-    StatsError,
-    UnknownDenominatorError,
-)
+from drivetrain_trainer.stats.reduce_type import ReduceType, StatsError, UnknownDenominatorError
 from drivetrain_trainer.stats.window import Entry, Window
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class StatsTracker:
             name: root scope of all its keys; none for the default tracker.
         """
         if name is not None:
-            _check_part(name)
+            check_part(name)
         self.name = name
         self._root = (name,) if name is not None else ()
         self._lock = threading.RLock()  # a signal handler may record while its thread does
@@ -63,7 +63,7 @@ class StatsTracker:
         Raises:
             StatsError: if `name` is empty, or begins or ends with a slash.
         """
-        _check_part(name)
+        check_part(name)
         token = _scopes.set((*_scopes.get(), (self, name)))
         try:
             yield
@@ -81,7 +81,7 @@ class StatsTracker:
             ReduceTypeConflictError: if a key is recorded otherwise since the last export.
         """
         checked = {
-            self._key(name): _checked_scalar(self._key(name), v) for name, v in values.items()
+            self._key(name): checked_scalar(self._key(name), v) for name, v in values.items()
         }
         with self._lock:
             for key, entry in self._entries(checked, ReduceType.SCALAR).items():
@@ -100,7 +100,7 @@ class StatsTracker:
         Raises:
             StatsError: if one is no bool tensor, naming the key.
         """
-        kept = {self._key(name): _checked_mask(self._key(name), m) for name, m in masks.items()}
+        kept = {self._key(name): checked_mask(self._key(name), m) for name, m in masks.items()}
         counts = {key: masked_moments(mask, mask) for key, mask in kept.items()}
         with self._lock:
             for key, entry in self._entries(kept, ReduceType.SUM).items():
@@ -170,7 +170,7 @@ class StatsTracker:
         if ReduceType(reduce_type) is ReduceType.SCALAR:
             raise StatsError(f"stats {sorted(figures)} ask for SCALAR; record numbers with scalar")
         checked = {
-            self._key(name): _checked_figures(self._key(name), f) for name, f in figures.items()
+            self._key(name): checked_figures(self._key(name), f) for name, f in figures.items()
         }
         with self._lock:
             for key, entry in self._entries(checked, reduce_type).items():
@@ -183,7 +183,7 @@ class StatsTracker:
         A named tracker's stands under ``timeperf/<tracker>/``. Host time by a monotonic
         clock: what a block has queued on a device but not waited for is not in it.
         """
-        _check_part(name)
+        check_part(name)
         key = "/".join((TIMING_SCOPE, *self._root, name))
         started = time.perf_counter_ns()
         try:
@@ -218,7 +218,7 @@ class StatsTracker:
         return window.entries
 
     def _key(self, name: str) -> str:
-        _check_part(name)
+        check_part(name)
         return "/".join((*self._path(), name))
 
     def _path(self) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ class StatsTracker:
             )
         mask = self._mask(denominator, values)
         return {
-            key: (_checked_value(key, value, denominator, mask), mask)
+            key: (checked_value(key, value, denominator, mask), mask)
             for key, value in ((self._key(name), value) for name, value in values.items())
         }
 
@@ -256,57 +256,3 @@ class StatsTracker:
             f"denominator {tried[0]!r} of {stats} is not recorded; call denominator(...) before "
             f"the stat (recorded: {', '.join(known) or 'none'})"
         )
-
-
-def _check_part(name: str) -> None:
-    if not name or name.startswith("/") or name.endswith("/"):
-        raise StatsError(f"{name!r} is no name of a scope or stat: no slash at an end, not empty")
-    if name.endswith(COUNT_SUFFIX):
-        raise StatsError(
-            f"{name!r} is no name of a stat: {COUNT_SUFFIX} marks the counts of others"
-        )
-
-
-def _checked_scalar(key: str, value: object) -> float | Tensor:
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise StatsError(
-                f"scalar {key!r} is a tensor of shape {tuple(value.shape)}; it takes one element "
-                "(a batch is recorded with denominator(...) and stat(...))"
-            )
-        alone = value.detach().reshape(1)
-        return masked_moments(alone, torch.ones_like(alone, dtype=torch.bool))
-    if not isinstance(value, Real):
-        raise StatsError(f"scalar {key!r} is {value!r} ({type(value).__name__}), not a number")
-    return float(value)
-
-
-def _checked_figures(key: str, figures: Tensor) -> Tensor:
-    if figures.shape != (4,) or figures.dtype is not torch.float64:
-        raise StatsError(
-            f"figures of stat {key!r} are {figures.dtype} {tuple(figures.shape)}; "
-            "they must be float64 (4,)"
-        )
-    return figures.detach()
-
-
-def _checked_mask(key: str, mask: object) -> Tensor:
-    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
-        found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise StatsError(f"denominator {key!r} is {found}; it must be a bool tensor")
-    return mask.detach().clone()
-
-
-def _checked_value(key: str, value: object, denominator: str, mask: Tensor) -> Tensor:
-    if not isinstance(value, Tensor) or value.is_complex():
-        raise StatsError(f"stat {key!r} is {type(value).__name__}; it must be a real tensor")
-    if value.shape != mask.shape:
-        raise StatsError(
-            f"stat {key!r} has shape {tuple(value.shape)}, its denominator {denominator!r} "
-            f"{tuple(mask.shape)}; they must be the same"
-        )
-    if value.device != mask.device:
-        raise StatsError(
-            f"stat {key!r} is on {value.device}, its denominator {denominator!r} on {mask.device}"
-        )
-    return value
