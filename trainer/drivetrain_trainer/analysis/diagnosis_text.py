@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 0.005
 """Share from which a phase is listed; the rest rounds to 0 %."""
+_SLOWED: Final = 0.95
+"""Share of the collector's rate below which the rate over the wall clock is told as well."""
 _UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:ms|s|min|h|%)(?:\W|$))")
 _TIE: Final = "\0"
 """Stands for a blank at which no line is broken."""
@@ -112,8 +114,8 @@ def _rates(found: Examination) -> list[str]:
         words.append(f"{rate(diagnosis.steps_per_second)} steps/s")
     if diagnosis.rows_per_second is not None:
         words.append(f"{rate(diagnosis.rows_per_second)} replay rows/s")
-    if window.seconds and window.env_steps:
-        overall = window.env_steps / window.seconds
+    overall = window.env_steps / window.seconds if window.seconds else 0.0
+    if diagnosis.steps_per_second and 0 < overall < _SLOWED * diagnosis.steps_per_second:
         words.append(f"{rate(overall)} steps/s with evaluations and checkpoints")
     return [f"{', '.join(words)}."] if words else []
 

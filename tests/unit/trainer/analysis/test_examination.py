@@ -164,7 +164,7 @@ def test_the_command_says_it_in_words(tmp_path: Path) -> None:
         "sac on half_cheetah, mujoco; 1 rank of 8 environments on cpu, fp32.",
         "3,200 of 100,000 environment steps in 400 iterations.",
         "Looked at: the last 27 reports, 26 s; 13 reports of warm-up left out.",
-        "400 steps/s, 51,200 replay rows/s",
+        "400 steps/s, 51,200 replay rows/s, 80 steps/s with evaluations and checkpoints.",
         "1. Bottleneck, at most 14 ms of an iteration (70 %): collector-wait",
         "Collector Wait is 70 % of Iter Wall (14 ms of 20 ms)",
         "Check first: - Env Step (14 ms): raise training.simThreads (1), a rank has 4 CPUs",
