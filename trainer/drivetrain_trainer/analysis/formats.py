@@ -12,7 +12,6 @@ import io
 import json
 import math
 from enum import StrEnum
-from itertools import compress
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 import numpy as np
@@ -81,14 +80,17 @@ class CsvWriter:
 
     def write(self, rows: Rows) -> None:
         """Append rows."""
-        columns = [_texts(rows.steps), _texts(rows.wall_times)]
+        forms, columns = ["%d", "%r"], [rows.steps.tolist(), rows.wall_times.tolist()]
         for values, present in zip(rows.values, rows.present, strict=True):
-            texts = _texts(values)
+            form, cells = _float_form(values), values.tolist()
             if not present.all():
-                texts = [text if there else "" for text, there in zip(texts, present, strict=True)]
-            columns.append(texts)
-        lines = "\n".join(map(",".join, zip(*columns, strict=True)))
-        self._file.write(f"{lines}\n".encode())
+                texts = map(form.__mod__, cells)
+                cells = [text if there else "" for text, there in zip(texts, present, strict=True)]
+                form = "%s"
+            forms.append(form)
+            columns.append(cells)
+        line = ",".join(forms) + "\n"
+        self._file.write("".join(map(line.__mod__, zip(*columns, strict=True))).encode())
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -104,20 +106,14 @@ class JsonWriter:
 
     def write(self, rows: Rows) -> None:
         """Append rows."""
-        columns = zip(
-            rows.steps.tolist(),
-            rows.wall_times.tolist(),
-            rows.values.T.tolist(),
-            rows.present.T.tolist(),
-            strict=True,
-        )
-        lines: list[str] = []
-        for step, wall_time, values, present in columns:
-            record: dict[str, object] = {STEP: step, WALL_TIME: _plain(wall_time)}
-            for tag, value in compress(zip(self._tags, values, strict=True), present):
-                record[tag] = value if math.isfinite(value) else _plain(value)
-            lines.append(json.dumps(record, allow_nan=False, ensure_ascii=False))
-        self._file.write(self._before + b"\n" + ",\n".join(lines).encode())
+        columns = [
+            [f'{{"{STEP}": {step}' for step in rows.steps.tolist()],
+            [f'"{WALL_TIME}": {json.dumps(_plain(time))}' for time in rows.wall_times.tolist()],
+        ]
+        for tag, values, present in zip(self._tags, rows.values, rows.present, strict=True):
+            columns.append(_members(tag, values, present))
+        lines = (", ".join(filter(None, members)) for members in zip(*columns, strict=True))
+        self._file.write(self._before + b"\n" + "},\n".join(lines).encode() + b"}")
         self._before = b","
 
     def close(self) -> None:
@@ -171,8 +167,8 @@ class ParquetWriter:
         self._batches, self._cells = [], 0
 
 
-def _texts(values: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
-    """Numbers as text that reads back the same, and as a float where they are floats.
+def _float_form(values: NDArray[np.float64]) -> str:
+    """A conversion whose text reads back the same, and as a float, for each of the values.
 
     Event files store 32-bit floats, which nine digits identify and which are written in half
     the time of the sixteen or more that their 64-bit form has. Whole numbers keep their
@@ -180,8 +176,18 @@ def _texts(values: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
     """
     whole = np.floor(values) == values
     if not whole.any() and np.array_equal(values.astype(np.float32), values, equal_nan=True):
-        return list(map("%.9g".__mod__, values.tolist()))
-    return list(map(repr, values.tolist()))
+        return "%.9g"
+    return "%r"
+
+
+def _members(tag: str, values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[str]:
+    """Key and value of each row, or nothing where there is no value."""
+    key = f"{json.dumps(tag, ensure_ascii=False)}: "
+    form = key.replace("%", "%%") + _float_form(values)
+    members = list(map(form.__mod__, values.tolist()))
+    for index in np.flatnonzero(~(present & np.isfinite(values))).tolist():
+        members[index] = key + json.dumps(_plain(values[index])) if present[index] else ""
+    return members
 
 
 def _plain(value: float) -> float | str:
