@@ -21,6 +21,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _LINE_LIMIT: Final = 1 << 20
 _CUT: Final = b"cut"
 """Stands for what is missing of a compressed file; not an event."""
+_decode: Final = json.JSONDecoder().raw_decode
 _SUMMARY: Final = "run_summary.json"
 _FOLDER: Final = "traces"
 _NANOSECONDS: Final = 1000.0
@@ -53,14 +54,9 @@ class Event(NamedTuple):
         found: Mapping[str, Any] = self.fields.get("args", {})
         return found
 
-    @property
-    def recorded_ns(self) -> int:
-        """When it was written down."""
-        return self.end_ns
-
     def shifted(self, by_ns: int) -> Event:
         """The same on another machine's clock."""
-        if not by_ns or self.phase == "M":
+        if self.phase == "M":
             return self
         fields = {**self.fields, "ts": round(self.fields["ts"] + by_ns / _NANOSECONDS, 3)}
         line = json.dumps(fields, separators=(",", ":")).encode()
@@ -172,7 +168,9 @@ def _lines(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 def _event(line: bytes) -> Event | None:
     try:
-        fields = json.loads(line)
+        fields, end = _decode(text := line.decode())
+        if end != len(text):
+            return None
         start = round(fields["ts"] * _NANOSECONDS)
         took = round(fields.get("dur", 0) * _NANOSECONDS)
         return Event(
@@ -204,22 +202,24 @@ def read_together(paths: Sequence[Path], reading: Reading | None = None) -> Iter
     for path, shift in zip(paths, shifts, strict=True):
         # The halves of a process's window follow each other, older first.
         streams.setdefault(path.name.replace(".older", ""), []).append((path, shift))
-    keyed = [_keyed(halves, reading) for halves in streams.values()]
-    for _, event in heapq.merge(*keyed, key=lambda pair: pair[0]):
+    keyed = [_keyed(index, halves, reading) for index, halves in enumerate(streams.values())]
+    for _, _, _, event in heapq.merge(*keyed):
         yield event
 
 
 def _keyed(
-    halves: Iterable[tuple[Path, int]], reading: Reading | None
-) -> Iterator[tuple[int, Event]]:
-    """Events with keys that never fall, as merging needs them."""
+    stream: int, halves: Iterable[tuple[Path, int]], reading: Reading | None
+) -> Iterator[tuple[int, int, int, Event]]:
+    """Events behind keys that never fall and are never equal, as merging needs them."""
     latest = -(2**63)
+    count = 0
     for path, shift in halves:
         for event in read(path, reading):
-            moved = event.shifted(shift)
-            if moved.phase != "M":
-                latest = max(latest, moved.recorded_ns)
-            yield latest, moved
+            moved = event.shifted(shift) if shift else event
+            if moved.phase != "M" and moved.end_ns > latest:
+                latest = moved.end_ns
+            count += 1
+            yield latest, stream, count, moved
 
 
 class _Offset:

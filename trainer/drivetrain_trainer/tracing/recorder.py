@@ -72,6 +72,7 @@ class FileTracer:
         self._lines: list[str] = []
         self._lost = 0
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._metadata: list[str] = []
         self._local = threading.local()  # a number of a thread that is gone must not be found
         self._tracks: dict[str, int] = {}
@@ -265,8 +266,12 @@ class FileTracer:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what is there; by one thread at a time."""
-        self._resolve_gpu()
+        """Write what is there."""
+        with self._flushing:
+            self._resolve_gpu()
+            self._write_pending()
+
+    def _write_pending(self) -> None:
         lines = self._lines
         count = len(lines)
         data = "".join(lines[:count]).encode()

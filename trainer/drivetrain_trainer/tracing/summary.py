@@ -66,7 +66,10 @@ class Track:
         start = event.start_ns
         self.first_ns = start if self.first_ns is None else min(self.first_ns, start)
         self.last_ns = max(self.last_ns, event.end_ns)
-        self.spans.setdefault(event.name, Durations()).add(event.end_ns - start)
+        spent = self.spans.get(event.name)
+        if spent is None:
+            spent = self.spans[event.name] = Durations()
+        spent.add(event.end_ns - start)
 
 
 @dataclass
@@ -161,7 +164,9 @@ def _add_instant(summary: TraceSummary, event: Event) -> None:
 
 
 def _add_span(summary: TraceSummary, event: Event) -> None:
-    track = summary.tracks.setdefault(event.track, Track(event.process, ""))
+    track = summary.tracks.get(event.track)
+    if track is None:
+        track = summary.tracks[event.track] = Track(event.process, "")
     track.add(event)
     kind = (event.name, track.name)
     sides = _SIDES.get(kind)
@@ -170,7 +175,10 @@ def _add_span(summary: TraceSummary, event: Event) -> None:
     process = summary.processes[event.process]
     if process.rank is None or process.attempt is None:
         return
-    overlaps = summary.overlaps.setdefault((process.rank, process.attempt), _new_overlaps())
+    group = (process.rank, process.attempt)
+    overlaps = summary.overlaps.get(group)
+    if overlaps is None:
+        overlaps = summary.overlaps[group] = _new_overlaps()
     for index, second in sides:
         overlaps[index].add(event.start_ns, event.end_ns, second=second)
 

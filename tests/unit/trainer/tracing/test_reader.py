@@ -110,7 +110,7 @@ def test_compressed_traces_are_read_up_to_where_they_were_cut(run: Path, cut: in
 
 def test_events_of_processes_come_in_the_order_of_time(run: Path) -> None:
     events = [event for event in read_together(locate(run)) if event.phase != "M"]
-    times = [event.recorded_ns for event in events]
+    times = [event.end_ns for event in events]
     assert times == sorted(times)
     assert {event.process for event in events} == {1000100, 1000200}
 
