@@ -109,33 +109,30 @@ class RecordReader:
 
     def _frame(self, data: bytes, ordinal: int, base: int) -> tuple[bytes, Records]:
         """The whole records of `data`, and what is left of it."""
-        known, checksum = self._known, google_crc32c.value
+        known, checksum = self._known.get, google_crc32c.value
         starts: list[int] = []
-        lengths: list[int] = []
         sums: list[int] = []
-        position, size = 0, len(data)
-        while position + HEADER_BYTES <= size:
-            header = data[position : position + HEADER_BYTES]
-            length = known.get(header)
+        at, size = 0, len(data)
+        while at + HEADER_BYTES <= size:
+            start = at + HEADER_BYTES
+            header = data[at:start]
+            length = known(header)
             if length is None:
                 length = self._verified(header)
                 if length is None:
                     self._lost = True
                     self._tell(
-                        base + position,
+                        base + at,
                         "the checksum of a record's length is wrong: nothing after it can be read",
                     )
                     break
-            start = position + HEADER_BYTES
             stop = start + length
             if stop + FOOTER_BYTES > size:
                 break
             starts.append(start)
-            lengths.append(length)
             sums.append(checksum(data[start:stop]))
-            position = stop + FOOTER_BYTES
-        found = _records(data, starts, lengths, sums, first=ordinal, end=base + position)
-        return data[position:], found
+            at = stop + FOOTER_BYTES
+        return data[at:], _records(data[:at], starts, sums, first=ordinal, end=base + at)
 
     def _verified(self, header: bytes) -> int | None:
         """The length in a header whose checksum is right."""
@@ -171,13 +168,13 @@ class RecordReader:
             self.damage.append(f"{self._path}: and more of the kind")
 
 
-def _records(
-    data: bytes, starts: list[int], lengths: list[int], sums: list[int], *, first: int, end: int
-) -> Records:
+def _records(data: bytes, starts: list[int], sums: list[int], *, first: int, end: int) -> Records:
+    """The records that fill `data`, from where their payloads start and their checksums."""
     offsets = np.array(starts, dtype=np.int64)
-    sizes = np.array(lengths, dtype=np.int64)
+    stops = np.append(offsets[1:] - HEADER_BYTES, len(data))[: len(starts)] - FOOTER_BYTES
     checksums = np.array(sums, dtype=np.uint32)
     masked = ((checksums >> 15) | (checksums << 17)) + np.uint32(MASK_DELTA)
     octets = np.frombuffer(data, dtype=np.uint8)
-    footers = octets[(offsets + sizes)[:, None] + np.arange(FOOTER_BYTES)]
-    return Records(data, offsets, sizes, first, footers.view("<u4")[:, 0] == masked, end)
+    footers = octets[stops[:, None] + np.arange(FOOTER_BYTES)]
+    sound = footers.view("<u4")[:, 0] == masked
+    return Records(data, offsets, stops - offsets, first, sound, end)
