@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOLD: Final = 20
+_STEP_LIMIT: Final = 2**63 - 1
 _SPELT: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 Row = tuple[int, int, float, tuple[float, ...]]
@@ -95,7 +96,9 @@ class JsonlFile:
         check_version(entry[STAMP], f"{self._path}: line {self._line}: {STAMP}")
         later, self._headed = self._headed, True
         start = entry.get("start_env_steps")
-        return [Restart(self._line, start + 1)] if later and type(start) is int else []
+        if not later or type(start) is not int or abs(start) >= _STEP_LIMIT:
+            return []
+        return [Restart(self._line, start + 1)]
 
     def _report(self, entry: dict[str, object], found: dict[tuple[str, ...], list[Row]]) -> None:
         if not self._headed:
@@ -103,23 +106,18 @@ class JsonlFile:
                 f"{self._path}: line {self._line}: a report, and no line with {STAMP} before it: "
                 "restore the file's beginning"
             )
-        step, wall_time, values = entry.get("step"), entry.get("wall_time"), entry.get("values")
-        if (
-            type(step) is not int
-            or not isinstance(wall_time, int | float)
-            or not isinstance(values, dict)
-        ):
+        step, values = entry.get("step"), entry.get("values")
+        if type(step) is not int or abs(step) > _STEP_LIMIT or not isinstance(values, dict):
             self._tell(self._line, "no report: left out")
             return
         try:
+            wall_time = _number(entry.get("wall_time"))
             numbers = tuple(_number(value) for value in values.values())
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, OverflowError):
             self._tell(self._line, "a value is no number: left out")
             return
         if numbers:
-            found.setdefault(tuple(values), []).append(
-                (self._line, step, float(wall_time), numbers)
-            )
+            found.setdefault(tuple(values), []).append((self._line, step, wall_time, numbers))
 
     def _tell(self, line: int, what: str) -> None:
         if len(self._damage) < _TOLD:
