@@ -19,35 +19,37 @@ _PATHS = click.argument(
 )
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  drivetrain trace summary logs/sac/half_cheetah/2026-01-01_00-00-00_mujoco
+  drivetrain trace merge logs/sac/half_cheetah/2026-01-01_00-00-00_mujoco -o trace.json.gz
+"""
+)
 def trace() -> None:
-    r"""Summarize, merge and check the timeline traces of a run.
+    """Summarize, merge and check the timeline traces of a run.
 
     A run that has `training.traceEnabled` writes one trace for each process and attempt
     into `traces` in its run directory, for ui.perfetto.dev. RUN is a run directory, a folder
     of traces, or a trace file; runs that are still going on, or were killed, do as well.
-
-    \b
-    Examples:
-      drivetrain trace summary logs/sac/half_cheetah/2026-01-01_00-00-00_mujoco
-      drivetrain trace merge logs/sac/half_cheetah/2026-01-01_00-00-00_mujoco -o trace.json.gz
     """
 
 
-@trace.command()
+@trace.command(
+    epilog="""\b
+Examples:
+  drivetrain trace summary RUN
+  drivetrain trace summary RUN --json | jq .overlaps
+"""
+)
 @_PATHS
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def summary(run: tuple[Path, ...], *, as_json: bool) -> None:
-    r"""Time by span, overlaps and latencies, without a viewer.
+    """Time by span, overlaps and latencies, without a viewer.
 
     For each thread: count, mean, median, 99th percentile, total and share of every span.
     Then what ran beside what (learning and env steps, copies to the device and learning), and
     how long each tick took from point to point. Exits with 2 where there is no trace.
-
-    \b
-    Examples:
-      drivetrain trace summary RUN
-      drivetrain trace summary RUN --json | jq .overlaps
     """
     from drivetrain_trainer.tracing.describe import describe  # noqa: PLC0415 - for --help's sake
     from drivetrain_trainer.tracing.summary import summarize, to_json  # noqa: PLC0415 - likewise
@@ -58,7 +60,13 @@ def summary(run: tuple[Path, ...], *, as_json: bool) -> None:
     click.echo(json.dumps(to_json(found), indent=2) if as_json else describe(found))
 
 
-@trace.command()
+@trace.command(
+    epilog="""\b
+Examples:
+  drivetrain trace merge RUN
+  drivetrain trace merge RUN -o two-ranks.json
+"""
+)
 @_PATHS
 @click.option(
     "-o",
@@ -69,16 +77,11 @@ def summary(run: tuple[Path, ...], *, as_json: bool) -> None:
     help="File to write; compressed if its name ends in .gz.",
 )
 def merge(run: tuple[Path, ...], *, output: Path) -> None:
-    r"""Put the traces of all ranks and attempts into one file.
+    """Put the traces of all ranks and attempts into one file.
 
     Processes of one machine share its monotonic clock; those of other machines, and attempts
     after a reboot, are put beside them by their wall clocks. Exits with 2 where there is no
     trace, or the file cannot be written.
-
-    \b
-    Examples:
-      drivetrain trace merge RUN
-      drivetrain trace merge RUN -o two-ranks.json
     """
     from drivetrain_trainer.tracing.merge import merge as merge_files  # noqa: PLC0415 - as above
 
@@ -91,18 +94,19 @@ def merge(run: tuple[Path, ...], *, output: Path) -> None:
     )
 
 
-@trace.command()
+@trace.command(
+    epilog="""\b
+Examples:
+  drivetrain trace validate RUN
+  drivetrain trace validate trace.json.gz
+"""
+)
 @_PATHS
 def validate(run: tuple[Path, ...]) -> None:
-    r"""Check that traces keep what the format promises.
+    """Check that traces keep what the format promises.
 
     Spans nest, arrows are bound to spans and pass their points in order, processes and
     threads are named. Exits with 1 where a promise is broken, with 2 where there is no trace.
-
-    \b
-    Examples:
-      drivetrain trace validate RUN
-      drivetrain trace validate trace.json.gz
     """
     from drivetrain_trainer.tracing.validate import validate as check  # noqa: PLC0415 - as above
 
