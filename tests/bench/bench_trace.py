@@ -9,7 +9,7 @@ from tests.bench.training_run import train
 
 RUNS = 5
 LIMIT = 1.03
-ENV_STEPS = 3000
+ENV_STEPS = 1200
 CASES: dict[str, dict[str, Any]] = {
     "spans": {"traceEnabled": True},
     "thread_time": {"traceEnabled": True, "traceThreadTime": True},
@@ -42,7 +42,7 @@ def iteration_ms(training: dict[str, Any]) -> float:
     """Median iteration wall of a run."""
     figures = train(
         {
-            "algo": {"name": "sac"},
+            "algo": {"name": "sac", "learningStarts": 10},
             "task": {"name": "half_cheetah"},
             "training": {"totalEnvSteps": ENV_STEPS, **training},
             "evaluator": {"interval": None},
