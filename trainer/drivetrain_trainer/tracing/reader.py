@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
-from drivetrain_trainer.tracing.recorder import HEADER_EVENT
+from drivetrain_trainer.tracing.header import HEADER_EVENT
 from drivetrain_trainer.tracing.settings import SUFFIX, TraceFile
 
 if TYPE_CHECKING:

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import socket
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from drivetrain_trainer.tracing.header import header_lines
 from drivetrain_trainer.tracing.segments import SEPARATOR, Segments, event_line
-from drivetrain_trainer.tracing.settings import TRACKS, Role
+from drivetrain_trainer.tracing.settings import TRACKS
 from drivetrain_trainer.tracing.tracer import NULL_TRACER, FlowPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from drivetrain_trainer.tracing.gpu import GpuIntervals
     from drivetrain_trainer.tracing.settings import TraceSettings
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FORMAT_VERSION: Final = 1
-HEADER_EVENT: Final = "drivetrain_trace"
 FLUSH_SECONDS: Final = 0.5
 PENDING_EVENTS: Final = 100_000
 """Events that wait for the disk at most: some ten megabytes."""
@@ -229,34 +226,11 @@ class FileTracer:
                 self._metadata.append(line)
             self._append(line + ",\n")
 
-    def _header(self, number: int) -> bytes:
-        """Names, and the wall clock by which machines are put beside each other."""
-        settings = self._settings
-        order = 2 * settings.rank + (settings.role is Role.COLLECTOR)
-        host = socket.gethostname()
-        facts: dict[str, dict[str, object]] = {
-            HEADER_EVENT: {
-                "version": FORMAT_VERSION,
-                "rank": settings.rank,
-                "role": settings.role.value,
-                "attempt": settings.attempt,
-                "segment": number,
-                "host": host,
-                "boot_id": boot_id(),
-                "process_id": os.getpid(),
-                "monotonic_ns": self._clock[0],
-                "realtime_ns": self._clock[1],
-            },
-            "process_name": {"name": settings.process_name},
-            "process_labels": {"labels": f"pid {os.getpid()} on {host}"},
-            "process_sort_index": {"sort_index": order},
-        }
-        lines = [
-            event_line(
-                {"ph": "M", "name": n, "pid": self._pid, "tid": self._pid, "ts": 0, "args": a}
-            )
-            for n, a in facts.items()
-        ]
+    def _header(self, segment: int) -> bytes:
+        monotonic_ns, realtime_ns = self._clock
+        lines = header_lines(
+            self._settings, segment, monotonic_ns=monotonic_ns, realtime_ns=realtime_ns
+        )
         with self._lock:
             lines += [line.encode() for line in self._metadata]
         return SEPARATOR.join(lines) + SEPARATOR
@@ -325,14 +299,6 @@ def open_tracer(settings: TraceSettings | None) -> Tracer:
         return NULL_TRACER
     log.info("tracing", path=str(tracer.path))
     return tracer
-
-
-def boot_id() -> str:
-    """Names the machine's present boot: processes that share it share the monotonic clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _no_cpu_ns() -> int:

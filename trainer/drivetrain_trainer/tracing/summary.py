@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain_trainer.tracing.chains import Chains
 from drivetrain_trainer.tracing.flows import FlowPoint
+from drivetrain_trainer.tracing.header import HEADER_EVENT
 from drivetrain_trainer.tracing.histogram import Durations
 from drivetrain_trainer.tracing.overlap import Overlap
 from drivetrain_trainer.tracing.reader import Reading, read_together
-from drivetrain_trainer.tracing.recorder import HEADER_EVENT
 from drivetrain_trainer.tracing.segments import TRACE_ENDS
 
 if TYPE_CHECKING:
