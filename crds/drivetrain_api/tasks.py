@@ -54,6 +54,9 @@ class TaskSpec:
         default_factory=lambda: MappingProxyType({})
     )
     parameters: type[TaskParameters] = TaskParameters
+    backend: str | None = None
+    """``module:attribute`` of the physics backend's class, where the task's environments bring
+    a backend of their own instead of the manifest's ``sim``; imported in the trainer alone."""
 
     def resolve_overrides(self, overrides: Mapping[str, object]) -> TaskParameters:
         """The task's parameters with the manifest's overrides put over their defaults.

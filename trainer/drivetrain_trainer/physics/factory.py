@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from drivetrain_api.training import Simulator
+from typing import TYPE_CHECKING
+
+from drivetrain_trainer.physics.capabilities import capabilities_of
 from drivetrain_trainer.physics.mujoco_backend import MujocoPhysics
-from drivetrain_trainer.physics.port import Physics, PhysicsError, SimulationSetup
+
+if TYPE_CHECKING:
+    from drivetrain_api.training import Simulator
+    from drivetrain_trainer.physics.port import Physics, SimulationSetup
 
 
 def make_physics(simulator: Simulator, setup: SimulationSetup) -> Physics:
@@ -13,6 +18,5 @@ def make_physics(simulator: Simulator, setup: SimulationSetup) -> Physics:
     Raises:
         PhysicsError: the simulator is not part of this release, or refuses the set-up.
     """
-    if simulator is not Simulator.MUJOCO:
-        raise PhysicsError(f"simulator {simulator.value!r} is not available; use 'mujoco'")
+    capabilities_of(simulator)
     return MujocoPhysics(setup)

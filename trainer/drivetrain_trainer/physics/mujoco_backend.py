@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from drivetrain_trainer.physics.blocked_batch import BlockedBatch
+from drivetrain_trainer.physics.capabilities import MUJOCO
 from drivetrain_trainer.physics.mujoco_warnings import (
     DIVERGED,
     WARNING_NAMES,
     redirect_warnings,
 )
 from drivetrain_trainer.physics.port import (
-    BackendCapabilities,
     Divergence,
     ModelFacts,
     PhysicsError,
@@ -33,10 +33,6 @@ from drivetrain_trainer.physics.world_batch import (
     WorldBatch,
 )
 
-CAPABILITIES = BackendCapabilities(
-    torch_devices=frozenset({"cpu"}), host_bridge=True, dtype=torch.float64
-)
-
 
 class MujocoPhysics:
     """`Physics` over MuJoCo's batches; state rows equal those of ``mj_step`` bit for bit.
@@ -46,7 +42,7 @@ class MujocoPhysics:
     """
 
     warning_names = WARNING_NAMES
-    capabilities = CAPABILITIES
+    capabilities = MUJOCO
 
     def __init__(self, setup: SimulationSetup) -> None:
         """Load the model and make its worlds, each in the model's default state.

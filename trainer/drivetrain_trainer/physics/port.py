@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -18,16 +19,51 @@ class PhysicsError(RuntimeError):
     """The simulator refused a model, a field or a call; more steps cannot mend it."""
 
 
+class BackendWorkerError(PhysicsError):
+    """The external simulator process of a backend is gone, or no longer answers."""
+
+    def __init__(self, backend: str, pid: int, how: str) -> None:
+        self.backend = backend
+        self.pid = pid
+        super().__init__(f"simulator process {pid} of backend {backend!r} {how}")
+
+
+class BackendKind(StrEnum):
+    """Where a backend's worlds live, seen from the process that steps environments."""
+
+    HOST_BRIDGE = "host_bridge"
+    """In host memory of the same process; tensors for another device are packed and copied."""
+    NATIVE = "native"
+    """On the backend's own device, in the same process."""
+    EXTERNAL_PROCESS = "external_process"
+    """In a simulator process of their own, the backend worker."""
+
+
 @dataclass(frozen=True)
 class BackendCapabilities:
     """What a backend offers, so that what it cannot do is refused before it is built."""
 
+    kind: BackendKind
     torch_devices: frozenset[str]
-    """Device types on which its state tensors can lie."""
-    host_bridge: bool
-    """Its state lives in host memory: tensors for another device are copied."""
-    dtype: torch.dtype
-    """Of state and outputs."""
+    """Device types on which environments over it can give their tensors: ``cpu``, ``cuda``."""
+    carriers: frozenset[str] = frozenset()
+    """Of a host bridge: device types to which it carries packed tensors."""
+    packed_transfer: bool = False
+    """Whether it has plans for that: one copy a step in each direction, whatever the terms."""
+    hip: bool = False
+    """Of another kind: whether its CUDA device may be an AMD one. A host bridge's may."""
+    dtype: torch.dtype | None = None
+    """Of state and outputs; None where that depends on the model."""
+
+    def __post_init__(self) -> None:
+        bridge = self.kind is BackendKind.HOST_BRIDGE
+        if bool(self.carriers) != bridge or self.packed_transfer != bridge:
+            raise ValueError("a host bridge, and nothing else, has carriers and packed transfers")
+        if not self.torch_devices or not self.carriers <= self.torch_devices:
+            raise ValueError(
+                f"torch_devices {sorted(self.torch_devices)} must hold at least one device, and "
+                f"the carriers {sorted(self.carriers)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
