@@ -35,7 +35,6 @@ _SHARE_CELLS = 7
 _MILLISECOND_CELLS = 8
 _PEAK_FORMS: tuple[Callable[[float], str], ...] = (
     figures.value,
-    lambda peak: figures.compact(peak, 4),
     lambda peak: figures.compact(peak, 3),
     lambda peak: figures.compact(peak, 2),
 )

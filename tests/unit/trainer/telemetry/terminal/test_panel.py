@@ -168,7 +168,7 @@ def test_peaks_have_fewer_digits_below_96_columns(model: PanelModel, width: int,
 
 
 @pytest.mark.parametrize(
-    ("letters", "peak"), [(14, "  0.06667"), (22, "  0.0667"), (23, "  0.067"), (30, "  0.067")]
+    ("letters", "peak"), [(14, "  0.0667"), (22, "  0.0667"), (23, "  0.067"), (30, "  0.067")]
 )
 def test_peaks_lose_digits_before_labels_are_cut(
     facts: SystemFacts, letters: int, peak: str
