@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from drivetrain_api.metrics import FAMILIES, METRICS, Owner
@@ -30,6 +31,10 @@ def _is_shown(tag: str) -> bool:
     return tag in METRICS or not tag.startswith(_TRACKER_PREFIXES)
 
 
+MOST_WAITING = 128
+"""Reports that may wait to be looked at: a second's at 128 a second."""
+
+
 class TerminalState:
     """Takes reports on the training thread and gives snapshots to the redraw thread."""
 
@@ -37,6 +42,7 @@ class TerminalState:
         self._facts = facts
         self._clock = clock
         self._lock = threading.Lock()
+        self._waiting: deque[tuple[float, Record]] = deque()
         self._window = SlidingMean()
         self._pace = Pace()
         self._peaks: dict[str, float] = {}
@@ -49,22 +55,30 @@ class TerminalState:
         self._began = clock()
 
     def update(self, record: Record) -> None:
-        """Take a reduced report."""
-        now = self._clock()
+        """Take a reduced report; what it means is worked out when somebody looks."""
+        self._waiting.append((self._clock(), record))
+        if len(self._waiting) >= MOST_WAITING:  # nobody has looked for long
+            with self._lock:
+                self._absorb_waiting()
+
+    def _absorb_waiting(self) -> None:
+        while self._waiting:
+            self._absorb(*self._waiting.popleft())
+
+    def _absorb(self, now: float, record: Record) -> None:
         sample = not _LEARNER_TAGS.isdisjoint(record.values)
         values = {tag: value for tag, value in record.values.items() if _is_shown(tag)}
         if record.learner_rows_per_second is not None:
             values[_ROWS] = record.learner_rows_per_second
-        with self._lock:
-            self._latest = record
-            if record.buffer_rows is not None:
-                self._buffer_rows = record.buffer_rows
-            self._complete_timeline(values)
-            self._window.append(now, values, sample=sample)
-            self._pace.append(now, self._position(record))
-            for tag, value in values.items():
-                if tag.startswith(PEAKED) and value > self._peaks.get(tag, float("-inf")):
-                    self._peaks[tag] = value
+        self._latest = record
+        if record.buffer_rows is not None:
+            self._buffer_rows = record.buffer_rows
+        self._complete_timeline(values)
+        self._window.append(now, values, sample=sample)
+        self._pace.append(now, self._position(record))
+        for tag, value in values.items():
+            if tag.startswith(PEAKED) and value > self._peaks.get(tag, float("-inf")):
+                self._peaks[tag] = value
 
     def evaluated(self, evaluation: EvaluationFigures) -> None:
         """Take the latest evaluation."""
@@ -75,6 +89,7 @@ class TerminalState:
         """Everything to be shown now."""
         now = self._clock()
         with self._lock:
+            self._absorb_waiting()
             means = self._window.means(now)
             values = dict(means.values)
             rows_per_second = values.pop(_ROWS, None)

@@ -8,7 +8,7 @@ import pytest
 
 from drivetrain_trainer.telemetry.facts import EvaluationFigures, SystemFacts
 from drivetrain_trainer.telemetry.record import Record
-from drivetrain_trainer.telemetry.terminal.state import TerminalState
+from drivetrain_trainer.telemetry.terminal.state import MOST_WAITING, TerminalState
 
 MakeRecord = Callable[..., Record]
 
@@ -38,6 +38,18 @@ def test_a_snapshot_holds_means_peaks_and_progress(
     assert shot.pace is not None
     assert round(shot.pace) == round(1280 / 2.7)
     assert shot.rows_per_second == 260_000.0
+
+
+def test_reports_that_nobody_looks_at_do_not_pile_up(
+    facts: SystemFacts, make_record: MakeRecord
+) -> None:
+    state = TerminalState(facts, clock=lambda: 0.0)
+    for step in range(1000):
+        state.update(make_record(step, Loss__actor=float(step)))
+        assert len(state._waiting) < MOST_WAITING
+    shot = state.snapshot()
+    assert (shot.samples, shot.env_steps) == (1000, 999)
+    assert shot.means["Loss/actor"] == 499.5
 
 
 def test_a_nan_is_no_peak(facts: SystemFacts, make_record: MakeRecord) -> None:
