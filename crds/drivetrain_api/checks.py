@@ -13,8 +13,10 @@ from drivetrain_api.mps import parse_memory_limits
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import (
     AVAILABLE_SIMULATORS,
+    HOST_BRIDGE_SIMULATORS,
     NO_LOGGER,
     CollectorTensorDevice,
+    Simulator,
     TrainingConfig,
     logger_names,
 )
@@ -30,6 +32,7 @@ def manifest_violations(spec: TrainingRunSpec) -> Iterator[Violation]:
     yield from _simulator(spec)
     yield from _length(spec.training)
     yield from _devices(spec)
+    yield from _process_sharing(spec)
     yield from _run_directory(spec.training)
     yield from _loggers(spec.training)
     yield from _storage(spec)
@@ -48,6 +51,7 @@ def composed_violations(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Viola
             f"set it, or training.iterations: task {task.name} has no preset length "
             f"for {spec.algo.name}",
         )
+    yield from _unbridged(spec, task)
     yield from _absent_loggers(spec.training)
     yield from _overrides(spec, task)
     yield from _step_axis(spec)
@@ -77,16 +81,17 @@ def _length(training: TrainingConfig) -> Iterator[Violation]:
 
 
 def _devices(spec: TrainingRunSpec) -> Iterator[Violation]:
-    wanted = spec.training.collector_tensor_device
-    if wanted is CollectorTensorDevice.CUDA and spec.training.device == "cpu":
+    wanted, learner = spec.training.collector_tensor_device, spec.training.device
+    if wanted is CollectorTensorDevice.CUDA and learner in ("cpu", "mps"):
         yield Violation(
             "training.collector_tensor_device",
-            "cuda contradicts training.device cpu: use auto or cpu with a CPU learner",
+            f"cuda contradicts training.device {learner}: use auto or cpu with a learner "
+            "outside CUDA",
         )
         return
-    resolved = collector_residency(spec)
+    resolved = _residency(spec)
     given = spec.env.collector_tensor_device
-    if resolved is not None and given is not None and given.partition(":")[0] != resolved:
+    if resolved is not None and given is not None and not _agrees(given, resolved):
         yield Violation(
             "env.collector_tensor_device",
             f"{given} contradicts {resolved}, which training.collector_tensor_device {wanted} "
@@ -94,13 +99,63 @@ def _devices(spec: TrainingRunSpec) -> Iterator[Violation]:
         )
 
 
-def collector_residency(spec: TrainingRunSpec) -> CollectorTensorDevice | None:
-    """Where collector tensors live, as far as the configuration alone tells."""
+def _agrees(given: str, resolved: str) -> bool:
+    """Whether two labels can be of one device; one without an index is of any."""
+    (kind, _, index), (other, _, other_index) = given.partition(":"), resolved.partition(":")
+    return kind == other and (not index or not other_index or int(index) == int(other_index))
+
+
+def _residency(spec: TrainingRunSpec) -> str | None:
+    """Where a host bridge's collector tensors live, as far as the configuration alone tells."""
+    if spec.sim not in HOST_BRIDGE_SIMULATORS:
+        return None
+    wanted, learner = spec.training.collector_tensor_device, spec.training.device
+    if wanted is CollectorTensorDevice.CPU:
+        return "cpu"
+    if learner == "auto":
+        return "cuda" if wanted is CollectorTensorDevice.CUDA else None
+    return learner if learner.startswith("cuda") else "cpu"
+
+
+def collector_residency(spec: TrainingRunSpec, task: TaskSpec) -> str | None:
+    """The value of ``env.collector_tensor_device`` that the configuration alone decides.
+
+    None where the machine, or a backend that the task brings, decides.
+    """
+    return _residency(spec) if task.backend is None else None
+
+
+def _unbridged(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Violation]:
     wanted = spec.training.collector_tensor_device
-    if wanted is not CollectorTensorDevice.AUTO:
-        return wanted
-    learner = spec.training.device.partition(":")[0]
-    return None if learner == "auto" else CollectorTensorDevice(learner)
+    if (
+        task.backend is None
+        and spec.sim not in HOST_BRIDGE_SIMULATORS
+        and wanted is CollectorTensorDevice.CUDA
+    ):
+        offered = ", ".join(sorted(HOST_BRIDGE_SIMULATORS))
+        yield Violation(
+            "training.collector_tensor_device",
+            f"cuda asks a host bridge ({offered}) to carry tensors there; those of {spec.sim} "
+            "lie on its own device: use auto",
+        )
+
+
+def _process_sharing(spec: TrainingRunSpec) -> Iterator[Violation]:
+    path, wanted = "training.cuda_process_sharing", spec.training.cuda_process_sharing
+    if wanted is None:
+        return
+    if spec.sim is not Simulator.MJWARP:
+        yield Violation(
+            path, f"{wanted} is for sim {Simulator.MJWARP}; got {spec.sim}: leave it out"
+        )
+    elif spec.topology.world_size > 1:
+        yield Violation(
+            path, f"{wanted} is for a single rank; topology has {spec.topology.world_size}"
+        )
+    elif spec.training.device in ("cpu", "mps"):
+        yield Violation(
+            path, f"{wanted} needs a CUDA learner; training.device is {spec.training.device}"
+        )
 
 
 def _run_directory(training: TrainingConfig) -> Iterator[Violation]:

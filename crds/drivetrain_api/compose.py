@@ -1,7 +1,7 @@
 """From a document to a complete configuration.
 
-Composition order: the models' defaults < the task's preset for the algorithm < what the
-manifest set (command-line overrides are put into the manifest before, by
+Composition order: the models' defaults < the task's preset for the algorithm < its preset for
+the simulator < what the manifest set (command-line overrides are put into the manifest before, by
 `drivetrain_api.overrides`). A refusal is a `SpecError` with every violation found.
 """
 
@@ -26,6 +26,7 @@ from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.explain import plain_object, show
 from drivetrain_api.refusals import violations_of
 from drivetrain_api.tasks import TaskSpec, UnknownTaskError, load_task
+from drivetrain_api.training import Simulator
 from drivetrain_api.trainingrun import TrainingRun, TrainingRunSpec
 
 PRESET_SECTIONS: Final = frozenset({"algo", "training", "evaluator", "checkpoint"})
@@ -106,32 +107,48 @@ def compose(spec: TrainingRunSpec, task: TaskSpec) -> TrainingRunSpec:
     Raises:
         SpecError: for options that contradict one another, or a preset that is not valid.
     """
-    preset = plain_preset(task, spec.algo.name)
-    manifest = spec.model_dump(exclude_unset=True)
-    manifest.setdefault("algo", {})["name"] = spec.algo.name
-    merged = layered(preset, manifest)
+    merged = chosen(spec, task)
     composed = _validated(merged, task)
     refused = tuple(composed_violations(composed, task))
     if refused:
         raise SpecError(refused)
-    return TrainingRunSpec.model_validate(layered(composed.model_dump(), _resolved(composed)))
+    return TrainingRunSpec.model_validate(layered(composed.model_dump(), _resolved(composed, task)))
 
 
-def plain_preset(task: TaskSpec, algorithm: AlgoName) -> dict[str, Any]:
-    """The task's partial spec for an algorithm; empty where it has none.
+def chosen(spec: TrainingRunSpec, task: TaskSpec) -> dict[str, Any]:
+    """What a preset or the manifest sets; all else is left to the models' defaults.
+
+    Raises:
+        SpecError: see `plain_preset`.
+    """
+    manifest = spec.model_dump(exclude_unset=True)
+    manifest.setdefault("algo", {})["name"] = spec.algo.name
+    return layered(plain_preset(task, spec.algo.name, spec.sim), manifest)
+
+
+def plain_preset(
+    task: TaskSpec, algorithm: AlgoName, simulator: Simulator | None = None
+) -> dict[str, Any]:
+    """The task's partial spec for an algorithm, and for a simulator where one is given.
+
+    Empty where it has none.
 
     Raises:
         SpecError: for a section that is not a task's to preset, or no mapping.
     """
     preset = task.presets.get(algorithm, {})
+    special: Mapping[str, Any] = {}
+    if simulator is not None:
+        special = task.simulator_presets.get(simulator, {})
     refused = tuple(
         Violation(section, f"in the preset of task {task.name}: {problem}")
-        for section, keys in preset.items()
+        for layer in (preset, special)
+        for section, keys in layer.items()
         if (problem := _section_problem(section, keys)) is not None
     )
     if refused:
         raise SpecError(refused)
-    return dict(preset)
+    return layered(preset, special)
 
 
 def _section_problem(section: str, keys: object) -> str | None:
@@ -182,13 +199,13 @@ def _validated(merged: Mapping[str, Any], task: TaskSpec) -> TrainingRunSpec:
         ) from error
 
 
-def _resolved(spec: TrainingRunSpec) -> dict[str, dict[str, Any]]:
+def _resolved(spec: TrainingRunSpec, task: TaskSpec) -> dict[str, dict[str, Any]]:
     training, algo = spec.training, spec.algo
     total = training.total_env_steps or (training.iterations or 0) * env_steps_per_iteration(spec)
     log_root = training.log_root
     if log_root is None and training.log_dir is None:
         log_root = f"logs/{ALGO_LOG_NAMES[algo.name]}/{spec.task.name}"
-    residency = collector_residency(spec)
+    residency = collector_residency(spec, task)
     return {
         "algo": {"seed": spec.seed if algo.seed is None else algo.seed},
         "env": {

@@ -53,6 +53,11 @@ class TaskSpec:
     presets: Mapping[AlgoName, Mapping[str, Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    simulator_presets: Mapping[Simulator, Mapping[str, Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Simulator -> a partial spec put over the algorithm's preset where a run uses it: what
+    differs with thousands of worlds on a GPU, such as ``training.collector_metrics_interval``."""
     parameters: type[TaskParameters] = TaskParameters
     backend: str | None = None
     """``module:attribute`` of the physics backend's class, where the task's environments bring

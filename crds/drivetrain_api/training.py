@@ -6,10 +6,14 @@ on the wire they are camelCase.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Final
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from drivetrain_api.base import (
     AnyInt,
@@ -79,6 +83,43 @@ class CollectorTensorDevice(StrEnum):
     CUDA = "cuda"
 
 
+class CudaProcessSharing(StrEnum):
+    """How the processes of a rank share its GPU."""
+
+    MPS = "mps"
+    """Through CUDA MPS, NVIDIA's multi-process service."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Bounds of a setting of the tensor runtime: an exact integer from 1."""
+
+    default: int | None
+    """None where it follows another setting."""
+    maximum: int | None
+    """None where another setting bounds it."""
+
+
+RUNTIME_KNOBS: Final[Mapping[str, Knob]] = MappingProxyType(
+    {
+        "env_steps_per_sync": Knob(1, 1024),
+        "inference_slot_capacity": Knob(1, 16),
+        "collector_metrics_interval": Knob(1, 10_000),
+        "replay_ingress_depth": Knob(2, 16),
+        "replay_ingress_slot_rows": Knob(None, None),
+    }
+)
+"""Of ``training``, by key; the slot rows default to, and are bounded by, ``algo.num_envs``."""
+
+
+_DEFAULT: Final = {name: knob.default or 1 for name, knob in RUNTIME_KNOBS.items()}
+
+
+def _bounded(name: str) -> FieldInfo:
+    bounds: FieldInfo = Field(strict=True, ge=1, le=RUNTIME_KNOBS[name].maximum)
+    return bounds
+
+
 REMOVED_KEYS: dict[str, str] = {
     "training.sim_carrier_device": "training.collector_tensor_device",
     "training.inference_transport": "training.collector_tensor_device",
@@ -109,21 +150,32 @@ class TrainingConfig(ApiModel):
     iterations: StepCount | None = None
     """Learner iterations after which the run is complete; instead of totalEnvSteps."""
     device: Annotated[
-        str, Field(strict=True, max_length=8, pattern=r"^(auto|cpu|cuda|cuda:[0-9]{1,2})$")
+        str, Field(strict=True, max_length=8, pattern=r"^(auto|cpu|mps|cuda|cuda:[0-9]{1,2})$")
     ] = "auto"
-    """Torch device of the learner: auto, cpu, cuda, cuda:<index>."""
+    """Torch device of the learner: auto, cpu, cuda, cuda:<index>, or mps (Apple's Metal)."""
     collector_tensor_device: CollectorTensorDevice = CollectorTensorDevice.AUTO
     """Residency of collector tensors; `auto` follows the learner's device."""
-    env_steps_per_sync: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    env_steps_per_sync: Annotated[int, _bounded("env_steps_per_sync")] = _DEFAULT[
+        "env_steps_per_sync"
+    ]
     """Vector ticks the collector takes for each learner iteration."""
-    inference_slot_capacity: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
+    inference_slot_capacity: Annotated[int, _bounded("inference_slot_capacity")] = _DEFAULT[
+        "inference_slot_capacity"
+    ]
     """Slots of the inference ring."""
-    collector_metrics_interval: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    collector_metrics_interval: Annotated[int, _bounded("collector_metrics_interval")] = _DEFAULT[
+        "collector_metrics_interval"
+    ]
     """Ticks between two metric reports of the collector."""
-    replay_ingress_depth: Annotated[int, Field(strict=True, ge=1, le=16)] = 2
+    replay_ingress_depth: Annotated[int, _bounded("replay_ingress_depth")] = _DEFAULT[
+        "replay_ingress_depth"
+    ]
     """Slots of the bounded FIFO between collector and replay."""
     replay_ingress_slot_rows: PositiveInt | None = None
     """Rows of an ingress slot, 1 to algo.numEnvs; algo.numEnvs when unset."""
+    cuda_process_sharing: CudaProcessSharing | None = None
+    """mps: learner and collector of a single rank on mjwarp share their GPU through CUDA MPS,
+    and the run is refused unless they do."""
     sim_threads: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads with which a collector steps physics."""
     logger: Annotated[str, Field(strict=True, max_length=253, pattern=_LOGGERS)] = "tensorboard"
@@ -217,3 +269,7 @@ class Simulator(StrEnum):
 
 AVAILABLE_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
 """Simulators of this release; the others are refused by name."""
+
+HOST_BRIDGE_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
+"""Simulators whose worlds live in host memory, so that collector tensors may be carried to
+another device; the tensors of the others lie on the simulator's own."""

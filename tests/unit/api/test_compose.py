@@ -120,7 +120,7 @@ def test_an_object_of_the_api_server_parses() -> None:
         ({"training": {"inferenceSlotCapacity": 17}}, "training.inference_slot_capacity", ("16",)),
         ({"training": {"collectorMetricsInterval": 0}}, "training.collector_metrics_interval", ()),
         ({"training": {"replayIngressDepth": 17}}, "training.replay_ingress_depth", ("1 to 16",)),
-        ({"training": {"device": "mps"}}, "training.device", ("auto, cpu, cuda", '"mps"')),
+        ({"training": {"device": "rocm"}}, "training.device", ("auto, cpu, mps, cuda", '"rocm"')),
         ({"training": {"totalEnvSteps": 0}}, "training.total_env_steps", ("1 to", "got 0")),
         ({"task": {"name": "toy", "overrides": {"a": [1]}}}, "task.overrides.a", ("[1]",)),
         ({"task": {}}, "task.name", ("required", "1 to 63 characters")),
@@ -245,6 +245,21 @@ def test_a_name_that_pods_cannot_carry_is_refused(name: str) -> None:
             {"training": {"device": "cpu"}, "env": {"collectorTensorDevice": "cuda:1"}},
             "env.collector_tensor_device",
             ("cuda:1 contradicts cpu",),
+        ),
+        (
+            {"training": {"device": "mps", "collectorTensorDevice": "cuda"}},
+            "training.collector_tensor_device",
+            ("cuda contradicts training.device mps",),
+        ),
+        (
+            {"training": {"device": "cuda:0"}, "env": {"collectorTensorDevice": "cuda:1"}},
+            "env.collector_tensor_device",
+            ("cuda:1 contradicts cuda:0",),
+        ),
+        (
+            {"training": {"cudaProcessSharing": "mps"}},
+            "training.cuda_process_sharing",
+            ("mps is for sim mjwarp; got mujoco",),
         ),
         (
             {"training": {"logRoot": "a", "logDir": "b"}},
@@ -407,7 +422,11 @@ def test_the_checkpoint_interval_of_a_run_in_iterations_is_in_env_steps() -> Non
     [
         ({}, None),
         ({"device": "cpu"}, "cpu"),
-        ({"device": "cuda:1"}, "cuda"),
+        ({"device": "cuda:1"}, "cuda:1"),
+        ({"device": "cuda:1", "collectorTensorDevice": "cuda"}, "cuda:1"),
+        ({"device": "cuda"}, "cuda"),
+        ({"device": "mps"}, "cpu"),
+        ({"collectorTensorDevice": "cuda"}, "cuda"),
         ({"collectorTensorDevice": "cpu"}, "cpu"),
         ({"device": "cuda", "collectorTensorDevice": "cpu"}, "cpu"),
     ],
