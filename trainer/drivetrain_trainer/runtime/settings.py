@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from drivetrain_api.artifacts.runtime_manifest import KnobLimits
+from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.explain import show
+from drivetrain_api.training import RUNTIME_KNOBS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from drivetrain_api.trainingrun import TrainingRunSpec
 
 START_TIMEOUT_S: Final = 120.0
@@ -15,20 +22,24 @@ TICK_TIMEOUT_S: Final = 120.0
 STOP_GRACE_S: Final = 5.0
 """A collector that is asked to stop ends within a tick."""
 
-
-@dataclass(frozen=True)
-class KnobLimit:
-    """What was asked for, and what holds, of one knob (runtime manifest, `runtime_limits`)."""
-
-    configured: int | None
-    default: int | None
-    effective: int
-    maximum: int
+_SIZES: Final = (
+    "algo.num_envs",
+    "algo.replay_rows",
+    "algo.batch_size",
+    "algo.updates_per_step",
+    "training.sim_threads",
+)
+"""Exact positive integers beside the knobs."""
 
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """Exact values handed to rings, ingress, replay and collector of a rank."""
+    """Exact values handed to rings, ingress, replay and collector of a rank.
+
+    Raises:
+        SpecError: for each value that is no exact integer of its range (a bool is none), with
+            its path, itself and the range.
+    """
 
     num_envs: int
     env_steps_per_sync: int
@@ -50,11 +61,25 @@ class RuntimeSettings:
     """From asking the collector to stop to killing it."""
 
     def __post_init__(self) -> None:
-        if self.replay_ingress_slot_rows > self.num_envs:
-            raise ValueError(
-                f"training.replay_ingress_slot_rows: {self.replay_ingress_slot_rows}, "
-                f"allowed 1 to algo.num_envs = {self.num_envs}"
+        refused = tuple(self._violations())
+        if refused:
+            raise SpecError(refused)
+
+    def _violations(self) -> Iterator[Violation]:
+        for path in _SIZES:
+            yield from _refusal(path, getattr(self, path.rpartition(".")[2]), None)
+        starts = self.learning_starts
+        if type(starts) is not int or starts < 0:
+            yield Violation(
+                "algo.learning_starts", f"must be an integer of at least 0; got {show(starts)}"
             )
+        for name in RUNTIME_KNOBS:
+            yield from _refusal(f"training.{name}", getattr(self, name), self._maximum(name))
+
+    def _maximum(self, knob: str) -> int | None:
+        """The most that a knob may be; None where the number of environments is wrong itself."""
+        bound = RUNTIME_KNOBS[knob].maximum or self.num_envs
+        return bound if type(bound) is int and bound > 0 else None
 
     @classmethod
     def from_spec(cls, spec: TrainingRunSpec) -> RuntimeSettings:
@@ -79,24 +104,32 @@ class RuntimeSettings:
         """Replay rows without which the learner may not update."""
         return max(self.batch_size, self.learning_starts * self.num_envs)
 
-    def limits(self, written: TrainingRunSpec) -> dict[str, KnobLimit]:
+    @property
+    def learner_rows_per_sync(self) -> int:
+        """Replay rows that the updates of one iteration read; bounded by the memory budget."""
+        return self.batch_size * self.updates_per_step
+
+    def limits(self, chosen: Mapping[str, Any]) -> dict[str, KnobLimits]:
         """The knobs' limits by name, for the manifest.
 
         Args:
-            written: the spec before composition, from which `configured` is told: None where
-                the key was not set.
+            chosen: What a preset or the manifest sets of the spec (`compose.chosen`), from
+                which `configured` is told: None where neither set the key.
         """
-        asked = written.training.model_dump(exclude_unset=True)
-
-        def knob(name: str, default: int | None, effective: int, maximum: int) -> KnobLimit:
-            return KnobLimit(asked.get(name), default, effective, maximum)
-
+        asked = chosen.get("training", {})
         return {
-            name: knob(name, *values)
-            for name, values in {
-                "inference_slot_capacity": (1, self.inference_slot_capacity, 16),
-                "collector_metrics_interval": (1, self.collector_metrics_interval, 10_000),
-                "replay_ingress_depth": (2, self.replay_ingress_depth, 16),
-                "replay_ingress_slot_rows": (None, self.replay_ingress_slot_rows, self.num_envs),
-            }.items()
+            name: KnobLimits(
+                configured=asked.get(name),
+                default=knob.default,
+                effective=getattr(self, name),
+                maximum=knob.maximum or self.num_envs,
+            )
+            for name, knob in RUNTIME_KNOBS.items()
         }
+
+
+def _refusal(path: str, value: object, maximum: int | None) -> Iterator[Violation]:
+    if type(value) is int and value >= 1 and (maximum is None or value <= maximum):
+        return
+    allowed = f"from 1 to {maximum}" if maximum is not None else "of at least 1"
+    yield Violation(path, f"must be an integer {allowed}; got {show(value)}")
