@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +14,17 @@ from learner_side import LAYOUT, SOON, LearnerSide, actions, make_transport, set
 from scripted_env import ACTION_DIM, EPISODE_LENGTH, ScriptedEnv, ScriptedFactory
 from torch import Tensor
 
+from drivetrain_trainer.envs.vector_env import StepTimings
 from drivetrain_trainer.runtime.collector import CollectorBoot
-from drivetrain_trainer.runtime.collector_loop import Collector
+from drivetrain_trainer.runtime.collector_loop import Collector, _PhaseClock
 from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Peer
 from drivetrain_trainer.runtime.inference_ring import Command
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
+from drivetrain_trainer.tracing import FileTracer, Role, TraceSettings
+from drivetrain_trainer.tracing.validate import validate
 
 SEED = 11
 FAULTY = ScriptedFactory(
@@ -258,3 +262,26 @@ def test_environments_are_closed_at_the_end(start: Starter) -> None:
     run.stop()
     envs = [group.env for group in run.collector._groups]
     assert [env.closed for env in envs if isinstance(env, ScriptedEnv)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "timings",
+    [
+        StepTimings(),
+        StepTimings(apply_action=1e4, backend=1e4),
+        StepTimings(action_validate=0.001, backend=0.002, began_ns=1),
+        StepTimings(backend=0.001, began_ns=2**62),
+    ],
+    ids=["none", "longer than the step", "before it", "after it"],
+)
+def test_parts_of_a_step_lie_within_it_whatever_an_environment_says(
+    timings: StepTimings, tmp_path: Path
+) -> None:
+    tracer = FileTracer(TraceSettings(tmp_path, 0, Role.COLLECTOR, 1, 10**6))
+    clock = _PhaseClock(tracer)
+    for _ in range(3):
+        clock.charge_step(timings)
+    tracer.close()
+    verdict = validate([tracer.path])
+    assert verdict.sound, verdict.faults
+    assert verdict.spans == 3 * 6
