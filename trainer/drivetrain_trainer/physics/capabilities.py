@@ -6,8 +6,6 @@ import importlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from drivetrain_api.training import Simulator
 from drivetrain_trainer.physics.port import BackendCapabilities, BackendKind, PhysicsError
 
@@ -19,7 +17,6 @@ MUJOCO: Final = BackendCapabilities(
     torch_devices=frozenset({"cpu", "cuda"}),
     carriers=frozenset({"cpu", "cuda"}),
     packed_transfer=True,
-    dtype=torch.float64,
 )
 
 CAPABILITIES: Final[Mapping[Simulator, BackendCapabilities]] = MappingProxyType(

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import torch
     from torch import Tensor
 
 
@@ -52,8 +51,6 @@ class BackendCapabilities:
     """Whether it has plans for that: one copy a step in each direction, whatever the terms."""
     hip: bool = False
     """Of another kind: whether its CUDA device may be an AMD one. A host bridge's may."""
-    dtype: torch.dtype | None = None
-    """Of state and outputs; None where that depends on the model."""
 
     def __post_init__(self) -> None:
         bridge = self.kind is BackendKind.HOST_BRIDGE

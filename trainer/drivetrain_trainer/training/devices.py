@@ -1,86 +1,52 @@
-"""Which devices a rank uses, from what was asked for and what is there."""
+"""The devices of this machine, as Torch sees them; `runtime.devices` has the rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from typing import TYPE_CHECKING
 
 import torch
 
 from drivetrain_api.errors import SpecError, Violation
-from drivetrain_api.training import CollectorTensorDevice, TrainingConfig
+from drivetrain_trainer.physics.capabilities import capabilities_of
+from drivetrain_trainer.physics.port import PhysicsError
+from drivetrain_trainer.runtime.devices import DeviceInventory, resolve_devices
+
+if TYPE_CHECKING:
+    from drivetrain_trainer.runtime.devices import ResolvedDevices
+    from drivetrain_trainer.training.inputs import RankInput
 
 
-@dataclass(frozen=True)
-class DeviceInventory:
-    """What the machine has; injected in tests."""
-
-    cuda_devices: int
-
-    @classmethod
-    def of_machine(cls) -> DeviceInventory:
-        """Ask Torch."""
-        return cls(cuda_devices=torch.cuda.device_count() if torch.cuda.is_available() else 0)
-
-
-@dataclass(frozen=True)
-class ResolvedDevices:
-    """Concrete devices of a rank, beside what was configured."""
-
-    learner_configured: str
-    learner: str
-    collector_tensor_configured: str
-    collector_tensor: str
-
-    def evidence(self) -> dict[str, dict[str, str]]:
-        """`run.resolved_devices` of run_config.json."""
-        return {
-            "learner": {"configured": self.learner_configured, "resolved": self.learner},
-            "collector_tensor": {
-                "configured": self.collector_tensor_configured,
-                "resolved": self.collector_tensor,
-            },
-        }
-
-
-def resolve_devices(
-    training: TrainingConfig, local_rank: int, inventory: DeviceInventory
-) -> ResolvedDevices:
-    """Concrete devices for a local rank.
-
-    Raises:
-        SpecError: naming ``training.device`` or ``training.collector_tensor_device`` where
-            CUDA is asked for and not there, or the pairing is not supported.
-    """
-    learner = _learner_device(training.device, local_rank, inventory)
-    asked = training.collector_tensor_device
-    if asked is CollectorTensorDevice.CUDA and not learner.startswith("cuda"):
-        raise _refuse(
-            "training.collector_tensor_device",
-            f"'cuda' needs a CUDA learner, but training.device resolves to {learner!r}",
-        )
-    return ResolvedDevices(
-        learner_configured=training.device,
-        learner=learner,
-        collector_tensor_configured=asked.value,
-        collector_tensor="cpu",
+def machine_inventory() -> DeviceInventory:
+    """Ask Torch."""
+    return DeviceInventory(
+        cuda_devices=torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        hip=torch.version.hip is not None,
+        mps=torch.backends.mps.is_available(),
     )
 
 
-def _learner_device(asked: str, local_rank: int, inventory: DeviceInventory) -> str:
-    if asked == "cpu" or (asked == "auto" and inventory.cuda_devices == 0):
-        return "cpu"
-    if inventory.cuda_devices == 0:
-        raise _refuse(
-            "training.device", f"{asked!r} was asked for, but this machine has no CUDA device"
-        )
-    index = int(asked.partition(":")[2]) if ":" in asked else local_rank % inventory.cuda_devices
-    if index >= inventory.cuda_devices:
-        raise _refuse(
-            "training.device",
-            f"{asked!r} is not there: allowed are cuda:0 to cuda:{inventory.cuda_devices - 1}",
-        )
-    return f"cuda:{index}"
+def rank_devices(
+    given: RankInput, local_rank: int, inventory: DeviceInventory | None = None
+) -> ResolvedDevices:
+    """Concrete devices of a rank.
 
+    Args:
+        given: Its input.
+        local_rank: Its number on this machine.
+        inventory: What the machine has; Torch is asked where this is None.
 
-def _refuse(path: str, message: str) -> SpecError:
-    return SpecError((Violation(path, message),))
+    Raises:
+        SpecError: see `resolve_devices`; or the task names a backend that cannot be loaded.
+    """
+    try:
+        capabilities = capabilities_of(given.spec.sim, given.task.backend)
+    except PhysicsError as error:
+        raise SpecError((Violation("sim", str(error)),)) from error
+    return resolve_devices(
+        given.spec,
+        local_rank,
+        inventory if inventory is not None else machine_inventory(),
+        capabilities,
+        os.environ,
+    )

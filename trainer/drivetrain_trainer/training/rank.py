@@ -36,7 +36,7 @@ from drivetrain_trainer.training.assembly import (
 )
 from drivetrain_trainer.training.boundaries import TrainingBoundary
 from drivetrain_trainer.training.checkpointing import Checkpointer, Restored, restore
-from drivetrain_trainer.training.devices import DeviceInventory, resolve_devices
+from drivetrain_trainer.training.devices import rank_devices
 from drivetrain_trainer.training.evaluation import EvaluationSchedule
 from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
 from drivetrain_trainer.training.phases import PhaseTimeline
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
     from drivetrain_trainer.launcher.scratch import Scratch
     from drivetrain_trainer.runtime.collector import CollectorProcess
+    from drivetrain_trainer.runtime.devices import ResolvedDevices
     from drivetrain_trainer.telemetry.logger import TrainingLogger
-    from drivetrain_trainer.training.devices import ResolvedDevices
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.stop import StopReason, StopSignal
 
@@ -104,7 +104,7 @@ class Rank:
         """
         given = self._given
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        devices = resolve_devices(given.spec.training, local_rank, DeviceInventory.of_machine())
+        devices = rank_devices(given, local_rank)
         device = torch.device(devices.learner)
         ranks = join_ranks(device)
         self._stack.callback(ranks.close)

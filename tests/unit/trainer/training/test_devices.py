@@ -1,49 +1,37 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
+from tiny_run import Ranks
 
 from drivetrain_api.errors import SpecError
-from drivetrain_api.training import CollectorTensorDevice, TrainingConfig
-from drivetrain_trainer.training.devices import DeviceInventory, resolve_devices
+from drivetrain_trainer.runtime.devices import DeviceInventory
+from drivetrain_trainer.training.devices import machine_inventory, rank_devices
+from drivetrain_trainer.training.inputs import RankInput
 
 
-@pytest.mark.parametrize(
-    ("asked", "cuda_devices", "local_rank", "resolved"),
-    [
-        ("auto", 0, 0, "cpu"),
-        ("cpu", 4, 1, "cpu"),
-        ("auto", 4, 3, "cuda:3"),
-        ("auto", 2, 3, "cuda:1"),
-        ("cuda", 2, 1, "cuda:1"),
-        ("cuda:1", 2, 0, "cuda:1"),
-    ],
-)
-def test_learner_device(asked: str, cuda_devices: int, local_rank: int, resolved: str) -> None:
-    devices = resolve_devices(
-        TrainingConfig(device=asked), local_rank, DeviceInventory(cuda_devices)
-    )
-    assert devices.learner == resolved
-    assert devices.evidence()["learner"] == {"configured": asked, "resolved": resolved}
+@pytest.fixture
+def given(ranks: Ranks) -> RankInput:
+    attempt = ranks.attempt()
+    attempt.collector.kill()
+    return attempt.given
 
 
-@pytest.mark.parametrize(
-    ("training", "cuda_devices", "path", "words"),
-    [
-        (TrainingConfig(device="cuda"), 0, "training.device", "no CUDA device"),
-        (TrainingConfig(device="cuda:2"), 2, "training.device", "cuda:0 to cuda:1"),
-        (
-            TrainingConfig(device="cpu", collector_tensor_device=CollectorTensorDevice.CUDA),
-            2,
-            "training.collector_tensor_device",
-            "needs a CUDA learner",
-        ),
-    ],
-)
-def test_a_device_that_is_not_there_is_refused_by_name(
-    training: TrainingConfig, cuda_devices: int, path: str, words: str
-) -> None:
-    with pytest.raises(SpecError) as refused:
-        resolve_devices(training, 0, DeviceInventory(cuda_devices))
-    (violation,) = refused.value.violations
-    assert violation.path == path
-    assert words in violation.message
+def test_the_machine_is_asked_of_torch() -> None:
+    inventory = machine_inventory()
+    assert inventory.cuda_devices == torch.cuda.device_count()
+    assert inventory.hip == (torch.version.hip is not None)
+
+
+def test_a_rank_resolves_by_what_its_simulator_declares(given: RankInput) -> None:
+    devices = rank_devices(given, 1, DeviceInventory(2))
+    assert devices.learner == devices.collector_tensor == "cuda:1"
+    assert devices.backend is None
+
+
+def test_a_task_with_a_backend_that_does_not_load_is_refused_by_name(given: RankInput) -> None:
+    broken = replace(given, task=replace(given.task, backend="no_such_module:Backend"))
+    with pytest.raises(SpecError, match="no_such_module"):
+        rank_devices(broken, 0, DeviceInventory(0))
