@@ -10,6 +10,7 @@ from drivetrain_api.base import INT64_MAX
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.loggers import UnknownLoggerError, logger_entry_point
 from drivetrain_api.mps import parse_memory_limits
+from drivetrain_api.soak import UNSOAKABLE, unsoakable
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_api.training import (
     AVAILABLE_SIMULATORS,
@@ -37,6 +38,7 @@ def manifest_violations(spec: TrainingRunSpec) -> Iterator[Violation]:
     yield from _loggers(spec.training)
     yield from _storage(spec)
     yield from _mps(spec)
+    yield from _soak(spec)
 
 
 def composed_violations(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Violation]:
@@ -229,6 +231,11 @@ def _mps(spec: TrainingRunSpec) -> Iterator[Violation]:
             parse_memory_limits(mps.pinned_memory_limit, gpus)
         except ValueError as error:
             yield Violation("accelerator.mps.pinned_memory_limit", str(error))
+
+
+def _soak(spec: TrainingRunSpec) -> Iterator[Violation]:
+    if spec.soak is not None and spec.algo.name in UNSOAKABLE:
+        yield Violation("soak", unsoakable(spec.algo.name))
 
 
 def _overrides(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Violation]:

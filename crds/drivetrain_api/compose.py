@@ -25,6 +25,7 @@ from drivetrain_api.checks import (
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.explain import plain_object, show
 from drivetrain_api.refusals import violations_of
+from drivetrain_api.soak import UNSOAKABLE, unsoakable
 from drivetrain_api.tasks import TaskSpec, UnknownTaskError, load_task
 from drivetrain_api.training import Simulator
 from drivetrain_api.trainingrun import TrainingRun, TrainingRunSpec
@@ -80,6 +81,8 @@ def _algorithm_violations(document: Mapping[str, Any]) -> Iterator[Violation]:
         yield Violation(
             "algo.name", f"{name} is not available in this release; available: {available}"
         )
+        if AlgoName(name) in UNSOAKABLE and plain_object(spec).get("soak") is not None:
+            yield Violation("soak", unsoakable(AlgoName(name)))
 
 
 def resolve_task(spec: TrainingRunSpec) -> TaskSpec:

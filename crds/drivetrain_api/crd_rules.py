@@ -70,6 +70,11 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
             "checkpoint.resumeFrom is immutable: create another TrainingRun",
             ".checkpoint.resumeFrom",
         ),
+        Rule(
+            "!has(self.soak) || dyn(self.soak) == null || self.algo.name != 'ppo'",
+            "ppo cannot be soaked: it writes no runtime manifest, which the verdict rests on",
+            ".soak",
+        ),
     ),
     "spec.training": (
         Rule(

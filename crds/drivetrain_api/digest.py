@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from drivetrain_api.base import ApiModel, Flag, NonNegativeInt
-from drivetrain_api.status import Artifact, Message, Progress, RunSummaryDigest
+from drivetrain_api.status import Artifact, Message, Progress, RunSummaryDigest, SoakDigest
 from drivetrain_api.trainingrun import MpsMode
 
 TERMINATION_LIMIT = 2048
@@ -55,13 +55,15 @@ class Digest(ApiModel):
     """Files on the storage."""
     mps: MpsReport | None = None
     """CUDA MPS; unset where the spec does not ask for it."""
+    soak: SoakDigest | None = None
+    """The soak monitor's verdict, at the end; unset where the spec does not ask for one."""
 
 
 def encode(digest: Digest, limit: int) -> str:
     """ASCII JSON of at most `limit` bytes.
 
     What is left out where it is too long, in this order: the artifacts, the summary, the tails
-    of the messages, the report on MPS.
+    of the messages, the report on MPS, the verdict of the soak.
 
     Raises:
         ValueError: it is still too long.
@@ -69,10 +71,15 @@ def encode(digest: Digest, limit: int) -> str:
     without_artifacts = digest.model_copy(update={"artifacts": ()})
     without_summary = without_artifacts.model_copy(update={"run_summary": None})
     short = without_summary.model_copy(
-        update={"message": digest.message[:256], "mps": _shortened(digest.mps)}
+        update={
+            "message": digest.message[:256],
+            "mps": _shortened(digest.mps),
+            "soak": _shortened_soak(digest.soak),
+        }
     )
     without_mps = short.model_copy(update={"mps": None})
-    for kept in (digest, without_artifacts, without_summary, short, without_mps):
+    without_soak = without_mps.model_copy(update={"soak": None})
+    for kept in (digest, without_artifacts, without_summary, short, without_mps, without_soak):
         text = json.dumps(
             kept.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":")
         )
@@ -83,6 +90,12 @@ def encode(digest: Digest, limit: int) -> str:
 
 def _shortened(report: MpsReport | None) -> MpsReport | None:
     return report and report.model_copy(update={"message": report.message[:128]})
+
+
+def _shortened_soak(verdict: SoakDigest | None) -> SoakDigest | None:
+    if verdict is None or verdict.failure_reason is None:
+        return verdict
+    return verdict.model_copy(update={"failure_reason": verdict.failure_reason[:128]})
 
 
 def decode(text: str, limit: int) -> Digest | None:

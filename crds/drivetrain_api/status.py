@@ -193,11 +193,46 @@ class RunSummaryDigest(ApiModel):
     """Its message."""
 
 
+class SoakVerdict(StrEnum):
+    """What the soak monitor came to."""
+
+    PASSED = "Passed"
+    FAILED = "Failed"
+
+
+class SoakDigest(ApiModel):
+    """The bounded part of soak.json that the status shows."""
+
+    verdict: SoakVerdict
+    """Passed or Failed."""
+    attempt: NonNegativeInt
+    """The attempt that was watched."""
+    failure_classification: ShortText | None = None
+    """Class of the failure, such as resource_leak."""
+    failure_reason: Message | None = None
+    """The first cause, with figures."""
+    duration_seconds: NonNegativeInt = 0
+    """Seconds that the monitor watched."""
+    samples: StepOffset = 0
+    """Samples that it took."""
+    peak_rss_bytes: StepOffset | None = None
+    """Most resident memory of the processes together."""
+    peak_pss_bytes: StepOffset | None = None
+    """The same, with shared memory counted once."""
+    peak_gpu_bytes: StepOffset | None = None
+    """Most GPU memory."""
+    rss_growth_bytes: StepOffset | None = None
+    """Growth of resident memory behind the warm-up, 0 where it shrank; unset where the soak
+    was too short to tell."""
+    residual_processes: NonNegativeInt = 0
+    """Processes that outlived the attempt."""
+
+
 class Artifact(ApiModel):
     """A file that the run left on its storage."""
 
     name: ShortText
-    """What it is: best_checkpoint, last_checkpoint, run_summary, run_config, video."""
+    """What it is: best_checkpoint, last_checkpoint, run_summary, run_config, soak, video."""
     uri: Path
     """Where it lies, relative to the storage root."""
     sha256: Sha256 | None = None
@@ -276,6 +311,8 @@ class TrainingRunStatus(ApiModel):
     """Live figures."""
     run_summary: RunSummaryDigest | None = None
     """Digest of run_summary.json."""
+    soak: SoakDigest | None = None
+    """Verdict on the newest attempt that a soak monitor watched to its end."""
     artifacts: Annotated[tuple[Artifact, ...], Field(max_length=16)] = ()
     """Files on the storage."""
     history: Annotated[tuple[AttemptRecord, ...], Field(max_length=10)] = ()

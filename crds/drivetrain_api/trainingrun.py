@@ -20,6 +20,7 @@ from drivetrain_api.base import (
     Text,
 )
 from drivetrain_api.mps import PATTERN
+from drivetrain_api.soak import SoakConfig
 from drivetrain_api.status import TrainingRunStatus
 from drivetrain_api.training import (
     CheckpointConfig,
@@ -158,6 +159,8 @@ class TrainingRunSpec(ApiModel):
     """Deadlines."""
     ttl_seconds_after_finished: Seconds | None = None
     """Delete the children of a finished run after this long."""
+    soak: SoakConfig | None = None
+    """Watch each attempt for leaks, stalls and decay, and judge it; no monitor when unset."""
 
 
 class ObjectMeta(ApiModel):
