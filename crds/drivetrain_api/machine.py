@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+HIP_VISIBLE: Final = "HIP_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class CudaDevices:
     """Values for CUDA_VISIBLE_DEVICES, one a device."""
     searched: str
     """Where we looked and what we found, for messages."""
+    hip: bool = False
+    """Whether they are AMD's, which Torch names CUDA devices as well."""
 
 
 def cuda_devices(environment: Mapping[str, str], root: Path = Path("/")) -> CudaDevices:
@@ -36,11 +39,30 @@ def cuda_devices(environment: Mapping[str, str], root: Path = Path("/")) -> Cuda
     ]
     count = max(len(_names(root / "proc/driver/nvidia/gpus")), len(nodes))
     found = f"/proc/driver/nvidia/gpus and /dev/nvidia* show {count or 'no'} device(s)"
-    chosen = environment.get(VISIBLE)
-    if chosen is None or not count:
-        return CudaDevices(tuple(str(index) for index in range(count)), found)
+    if not count and (root / "dev/kfd").exists():
+        return _amd_devices(environment, root)
+    return _visible(VISIBLE, environment, CudaDevices(_numbered(count), found))
+
+
+def _amd_devices(environment: Mapping[str, str], root: Path) -> CudaDevices:
+    """A render node each: a pod is given those of its own GPUs."""
+    count = sum(name.startswith("renderD") for name in _names(root / "dev/dri"))
+    found = f"/dev/kfd and /dev/dri/renderD* show {count or 'no'} device(s)"
+    variable = HIP_VISIBLE if HIP_VISIBLE in environment else VISIBLE
+    return _visible(variable, environment, CudaDevices(_numbered(count), found, hip=True))
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(str(index) for index in range(count))
+
+
+def _visible(variable: str, environment: Mapping[str, str], there: CudaDevices) -> CudaDevices:
+    """Those of the devices that a variable of the environment leaves."""
+    chosen = environment.get(variable)
+    if chosen is None or not there.visible:
+        return there
     visible = tuple(part.strip() for part in chosen.split(",") if part.strip() not in ("", "-1"))
-    return CudaDevices(visible, f"{found}; {VISIBLE}={chosen!r}")
+    return CudaDevices(visible, f"{there.searched}; {variable}={chosen!r}", there.hip)
 
 
 def free_shared_memory(path: Path = Path("/dev/shm")) -> int:  # noqa: S108 - the mount itself is asked about

@@ -33,7 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         attempt = AttemptSpec.model_validate_json(arguments.spec.read_bytes())
         task = resolve_task(attempt.spec)
-        spec = compose(attempt.spec, task)
+        given = RankInput(
+            attempt=attempt,
+            spec=compose(attempt.spec, task),
+            task=task,
+            storage=arguments.storage,
+            scratch=Scratch(arguments.scratch) if arguments.scratch is not None else None,
+        )
+        _ = given.settings  # refused, if at all, before a collector is spawned
     except (SpecError, OSError, ValueError) as refused:
         print(f"refused: {refused}", file=sys.stderr)  # noqa: T201 - before any log is set up
         return int(ExitCode.REFUSED)
@@ -42,13 +49,6 @@ def main(argv: list[str] | None = None) -> int:
     # Torch and all that needs it: imported while the collector imports the same.
     from drivetrain_trainer.training.rank import run_rank  # noqa: PLC0415
 
-    given = RankInput(
-        attempt=attempt,
-        spec=spec,
-        task=task,
-        storage=arguments.storage,
-        scratch=Scratch(arguments.scratch) if arguments.scratch is not None else None,
-    )
     with collector:
         return int(run_rank(given, collector, stop))
 

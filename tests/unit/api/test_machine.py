@@ -28,12 +28,26 @@ def machine(root: Path, *nodes: str) -> Path:
         (("dev/nvidia0",), {"CUDA_VISIBLE_DEVICES": ""}, ()),
         (("dev/nvidia0",), {"CUDA_VISIBLE_DEVICES": "-1"}, ()),
         (("dev/nvidia0",), {"CUDA_VISIBLE_DEVICES": "GPU-5e"}, ("GPU-5e",)),
+        (("dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129", "dev/dri/card0"), {}, ("0", "1")),
+        (("dev/kfd", "dev/dri/renderD128"), {"HIP_VISIBLE_DEVICES": ""}, ()),
+        (
+            ("dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129"),
+            {"CUDA_VISIBLE_DEVICES": "1"},
+            ("1",),
+        ),
+        (("dev/dri/renderD128",), {}, ()),
+        (("dev/kfd", "dev/nvidia0", "dev/dri/renderD128", "dev/dri/renderD129"), {}, ("0",)),
     ],
 )
 def test_the_devices_that_a_process_would_see(
     tmp_path: Path, nodes: tuple[str, ...], environment: dict[str, str], visible: tuple[str, ...]
 ) -> None:
     assert cuda_devices(environment, machine(tmp_path, *nodes)).visible == visible
+
+
+def test_whose_devices_they_are(tmp_path: Path) -> None:
+    assert cuda_devices({}, machine(tmp_path, "dev/kfd", "dev/dri/renderD128")).hip
+    assert not cuda_devices({}, machine(tmp_path, "dev/nvidia0")).hip
 
 
 def test_what_was_found_is_told(tmp_path: Path) -> None:

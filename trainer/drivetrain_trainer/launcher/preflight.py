@@ -33,6 +33,9 @@ from drivetrain_trainer.evidence.run_directory import (
 )
 from drivetrain_trainer.launcher.mps.control import MpsError
 from drivetrain_trainer.launcher.mps.start import check_mps
+from drivetrain_trainer.physics.capabilities import capabilities_of
+from drivetrain_trainer.runtime.devices import DeviceInventory, resolve_devices
+from drivetrain_trainer.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,6 +67,8 @@ class Machine:
     """Where that figure comes from."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """Environment of the pod."""
+    hip: bool = False
+    """Whether its CUDA devices are AMD's."""
 
     @classmethod
     def of_pod(cls, environ: Mapping[str, str], root: Path = Path("/")) -> Machine:
@@ -81,6 +86,7 @@ class Machine:
             gpus=len(devices.visible),
             gpu_source=devices.searched,
             environ=environ,
+            hip=devices.hip,
         )
 
     def figures(self) -> dict[str, object]:
@@ -131,7 +137,8 @@ def check_run(attempt: AttemptSpec, storage: Path, machine: Machine) -> CheckedR
         lambda: _check_overrides(spec, task),
         lambda: check_writable(attempt, storage),
         lambda: _check_resume(attempt, spec, task, storage),
-        lambda: _check_gpus(spec, machine),
+        lambda: _check_settings(spec),
+        lambda: _check_gpus(spec, task, machine),
         lambda: _check_mps(spec, machine),
         lambda: _check_memory(spec, task, machine),
         lambda: _check_shared_memory(spec, machine),
@@ -166,7 +173,11 @@ def _check_resume(
         raise _refused("checkpoint.resume_from", str(error)) from error
 
 
-def _check_gpus(spec: TrainingRunSpec, machine: Machine) -> None:
+def _check_settings(spec: TrainingRunSpec) -> None:
+    RuntimeSettings.from_spec(spec)
+
+
+def _check_gpus(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> None:
     asked, device = spec.accelerator.gpus_per_node, spec.training.device
     if asked > machine.gpus:
         raise _refused(
@@ -179,6 +190,11 @@ def _check_gpus(spec: TrainingRunSpec, machine: Machine) -> None:
             "training.device",
             f"{device} is not there: this pod has {machine.gpus} GPUs ({machine.gpu_source})",
         )
+    if task.backend is None:  # a task's own is imported by the rank alone
+        inventory = DeviceInventory(machine.gpus, hip=machine.hip)
+        capabilities = capabilities_of(spec.sim)
+        for local_rank in range(spec.topology.ranks_per_node):
+            resolve_devices(spec, local_rank, inventory, capabilities, machine.environ)
 
 
 def _check_mps(spec: TrainingRunSpec, machine: Machine) -> None:

@@ -18,7 +18,6 @@ from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
 from drivetrain_trainer.evidence.run_directory import RunDirectory
 from drivetrain_trainer.runtime.collector import CollectorBoot, TaskEnvFactory
 from drivetrain_trainer.runtime.replay import make_replay
-from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
 from drivetrain_trainer.telemetry.backends.base import BackendContext
 from drivetrain_trainer.telemetry.facts import SystemFacts
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from drivetrain_api.artifacts.run_config import RunConfig
     from drivetrain_api.metrics import Family
     from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.runtime.settings import RuntimeSettings
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.ranks import Ranks
 
@@ -54,7 +54,7 @@ def assemble(
 ) -> Machinery:
     """Make the learner's side; what must be closed is given to `stack`."""
     spec, task = given.spec, given.task
-    settings = RuntimeSettings.from_spec(spec)
+    settings = given.settings
     trace = open_trace(given, ranks.rank, device, directory)
     stack.callback(trace.tracer.close)
     transport = Transport.create(
@@ -116,7 +116,7 @@ def seed_globals(given: RankInput, rank: int) -> None:
 
 
 def collector_boot(
-    given: RankInput, machinery: Machinery, rank: int, rng_states: tuple[torch.Tensor, ...] | None
+    given: RankInput, machinery: Machinery, rank: int, rng_state: torch.Tensor | None
 ) -> CollectorBoot:
     """Boot message of this rank's collector.
 
@@ -124,17 +124,15 @@ def collector_boot(
         given: Input of the rank.
         machinery: Its parts.
         rank: Global rank.
-        rng_states: Generator states to go on from; ignored where they are of another number
-            of environment groups.
+        rng_state: Of the environments' generator, to go on from; None starts from the seed.
     """
     spec, transport = given.spec, machinery.transport
-    fits = rng_states is not None and len(rng_states) == transport.ring.groups
     return CollectorBoot(
         env_factory=TaskEnvFactory(spec.task, spec.sim, spec.training.sim_threads),
         seed=given.env_seed(f"collector/{rank}"),
         transport=transport,
         metrics_interval=machinery.settings.collector_metrics_interval,
-        rng_states=rng_states if fits and rng_states is not None else (),
+        rng_state=rng_state,
         trace=machinery.trace.collector,
     )
 

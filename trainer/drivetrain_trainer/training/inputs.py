@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from drivetrain_api.compose import derived_seed
+from drivetrain_trainer.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,15 @@ class RankInput:
     storage: Path
     scratch: Scratch | None
     """Folder that the launcher reads; None where there is no launcher."""
+
+    @cached_property
+    def settings(self) -> RuntimeSettings:
+        """The tensor runtime's settings.
+
+        Raises:
+            SpecError: naming each value that is refused.
+        """
+        return RuntimeSettings.from_spec(self.spec)
 
     @property
     def target_env_steps(self) -> int:

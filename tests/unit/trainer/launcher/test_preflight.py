@@ -60,6 +60,33 @@ def test_a_sound_run_is_composed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("training", "environ", "path", "words"),
+    [
+        ({"collectorTensorDevice": "cuda"}, {}, "training.collector_tensor_device", "no CUDA"),
+        ({"device": "mps"}, {}, "training.device", "no Metal device"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused_before_a_rank_starts(
+    tmp_path: Path, training: dict[str, Any], environ: dict[str, str], path: str, words: str
+) -> None:
+    found = refusals(
+        tmp_path, replace(ROOMY, environ=environ), training={"totalEnvSteps": 1000} | training
+    )
+    assert words in found[path]
+
+
+def test_a_cpu_carrier_beside_a_cuda_learner_needs_a_word(tmp_path: Path) -> None:
+    training = {"totalEnvSteps": 1000, "collectorTensorDevice": "cpu"}
+    found = refusals(tmp_path, GPUS, training=training)
+    assert "through host memory" in found["training.collector_tensor_device"]
+    for machine in (
+        replace(GPUS, environ={"DRIVETRAIN_ALLOW_CUDA_LEARNER_CPU_CARRIER": "1"}),
+        replace(GPUS, hip=True),
+    ):
+        check_run(attempt(training=training), tmp_path, machine)
+
+
 class TestReading:
     def test_what_builders_wrote_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "run.json"
