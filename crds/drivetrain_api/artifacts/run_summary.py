@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from drivetrain_api.algorithms import AlgoName
-from drivetrain_api.artifacts.base import ArtifactModel
+from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
 from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
+from drivetrain_api.artifacts.runtime_manifest import read_manifest
 from drivetrain_api.base import (
     Finite,
     Measure,
@@ -144,3 +145,14 @@ class RunSummary(ArtifactModel):
     """Class of the error on failure."""
     error: ErrorText | None = None
     """Its message."""
+
+    @model_validator(mode="after")
+    def _sound_manifest(self) -> Self:
+        """Writers and readers alike refuse a manifest that is not one of a known version."""
+        if self.runtime_manifest is not None:
+            completed = self.status is RunStatus.COMPLETED
+            try:
+                read_manifest(self.runtime_manifest, completed=completed)
+            except ArtifactError as error:
+                raise ValueError(f"runtime_manifest: {error}") from error
+        return self

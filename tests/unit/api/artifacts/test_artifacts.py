@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.support.runtime_manifests import completed_manifest
 
 from drivetrain_api.algorithms import AlgoName, Precision
 from drivetrain_api.artifacts.base import ArtifactError
@@ -119,13 +120,52 @@ ARTIFACTS = [
             final_mean_reward=-1e30,
             error_type="ValueError",
             error="größer",
-            runtime_manifest={"schema_version": 1, "inference_flight": {"queue_depth": 0}},
+            runtime_manifest={
+                "schema_version": 1,
+                "inference_ring_capacity": 1,
+                "collector_metrics_interval": 100,
+                "shutdown": {"classification": "learner_failure"},
+            },
         ),
         id="failed_summary",
     ),
     pytest.param(config(), id="run_config"),
     pytest.param(RankOutcome(rank=1, exit_code=75, status=RunStatus.INTERRUPTED), id="outcome"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("status", "manifest", "words"),
+    [
+        (RunStatus.RUNNING, {}, "schema_version"),
+        (RunStatus.RUNNING, completed_manifest(schema_version=2), "schema_version"),
+        (
+            RunStatus.FAILED,
+            completed_manifest(shutdown={"iteration": True}, replay_ingress={}),
+            "replay_ingress.high_water_occupancy",
+        ),
+        (
+            RunStatus.COMPLETED,
+            {k: v for k, v in completed_manifest().items() if k != "collector_backend_device"},
+            "collector_backend_device",
+        ),
+    ],
+)
+def test_a_summary_with_a_damaged_runtime_manifest_is_neither_written_nor_read(
+    status: RunStatus, manifest: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        summary(status=status, runtime_manifest=manifest)
+    content = json.loads(summary(status=status).to_json()) | {"runtime_manifest": manifest}
+    with pytest.raises(ArtifactError, match=words):
+        RunSummary.from_json(json.dumps(content))
+
+
+def test_a_completed_runs_manifest_needs_every_stable_field_and_a_killed_ones_does_not() -> None:
+    whole = completed_manifest()
+    assert summary(status=RunStatus.COMPLETED, runtime_manifest=whole).runtime_manifest == whole
+    begun = {name: whole[name] for name in list(whole)[:3]}
+    assert summary(status=RunStatus.INTERRUPTED, runtime_manifest=begun).runtime_manifest == begun
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)

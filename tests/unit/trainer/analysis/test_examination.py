@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support.event_files import event_path
 from tests.support.measured_run import BEGAN, make_measured_run, reports, write_jsonl
+from tests.support.runtime_manifests import completed_manifest, sharing_evidence
 
 from drivetrain_trainer.analysis.condition import State
 from drivetrain_trainer.analysis.examination import Examination, examine
@@ -178,7 +179,7 @@ def test_the_command_says_it_in_words(tmp_path: Path) -> None:
     ("manifest", "says"),
     [
         (None, "on cuda:0, fp32; MPS Disabled."),
-        ({"effective": "mps", "validated": True}, "; MPS on."),
+        ({"configured": "mps", "effective": "mps", "validated": True}, "; MPS on."),
         ({"effective": "mps", "validated": False}, "; MPS on, not validated."),
         ({"effective": "mps", "ambient_server": True}, "; MPS ambient."),
         ({"effective": None}, "; MPS off."),
@@ -187,7 +188,7 @@ def test_the_command_says_it_in_words(tmp_path: Path) -> None:
 def test_how_the_gpu_is_shared_is_told_where_it_is_known(
     tmp_path: Path, manifest: dict[str, Any] | None, says: str
 ) -> None:
-    seen = None if manifest is None else {"cuda_process_sharing": manifest}
+    seen = manifest and completed_manifest(cuda_process_sharing=sharing_evidence(**manifest))
     run = make_measured_run(tmp_path, reports(COUNT), device="cuda:0", runtime_manifest=seen)
     assert says in " ".join(CliRunner().invoke(diagnose, [str(run)]).output.split())
 

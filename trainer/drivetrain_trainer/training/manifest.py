@@ -1,0 +1,176 @@
+"""The runtime manifest of a rank: begun before its collector boots, completed at its end."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from drivetrain_api.artifacts.runtime_manifest import (
+    RUNTIME_MANIFEST_VERSION,
+    BackendDiagnostics,
+    InferenceFlightEvidence,
+    InferenceMemoryEvidence,
+    ReplayIngressEvidence,
+    RuntimeManifest,
+    read_manifest,
+)
+from drivetrain_trainer.runtime.devices import RingKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import JsonValue
+
+    from drivetrain_api.artifacts.mps_evidence import MpsEvidence
+    from drivetrain_api.artifacts.runtime_manifest import KnobLimits
+    from drivetrain_api.budget import MemoryBudget
+    from drivetrain_trainer.evidence.run_summary import SummaryWriter
+    from drivetrain_trainer.runtime.devices import ResolvedDevices
+    from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+    from drivetrain_trainer.runtime.ingress import IngressCounters
+
+_FLIGHT = tuple(InferenceFlightEvidence.model_fields)
+
+
+class ManifestWriter:
+    """Keeps a rank's manifest valid at every moment; rank 0's stands in the run's summary."""
+
+    def __init__(self, summary: SummaryWriter | None = None) -> None:
+        """Tell `summary` of each change; where it is None, the manifest is only kept here."""
+        self._summary = summary
+        self._state: dict[str, Any] | None = None
+        self._backend_device: str | None = None
+
+    @property
+    def manifest(self) -> RuntimeManifest | None:
+        """As it is now; None before `begin`."""
+        return None if self._state is None else RuntimeManifest.model_validate(self._state)
+
+    def begin(
+        self,
+        limits: Mapping[str, KnobLimits],
+        budget: MemoryBudget,
+        devices: ResolvedDevices,
+        *,
+        ipc_event_count: int | None = None,
+    ) -> None:
+        """Write what is decided before anything is booted.
+
+        Args:
+            limits: Of the settings (`RuntimeSettings.limits`).
+            budget: Of the rank's memory.
+            devices: What its devices resolved to.
+            ipc_event_count: CUDA IPC events of the inference ring, where it lies on a device.
+
+        Raises:
+            ValueError: a ring on a device without its count, or a count without such a ring.
+            FencedError, OSError: as of `SummaryWriter.write`.
+        """
+        on_device = devices.ring is RingKind.CUDA
+        if on_device != (ipc_event_count is not None):
+            raise ValueError(f"{devices.ring.value} ring with ipc_event_count {ipc_event_count}")
+        self._backend_device = devices.backend
+        self._state = {
+            "schema_version": RUNTIME_MANIFEST_VERSION,
+            "inference_ring_capacity": limits["inference_slot_capacity"].effective,
+            "collector_metrics_interval": limits["collector_metrics_interval"].effective,
+            "tensor_memory_budget": tensor_memory(budget),
+            "runtime_limits": dict(limits),
+            "devices": device_labels(devices),
+        }
+        if ipc_event_count is not None:
+            self._state["inference_memory_budget"] = inference_memory(budget, ipc_event_count)
+        self._tell(write=True)
+
+    def note(
+        self,
+        *,
+        flight: InferenceFlight | None = None,
+        ingress: IngressCounters | None = None,
+        diagnostics: BackendDiagnostics | None = None,
+        sharing: MpsEvidence | None = None,
+    ) -> None:
+        """Take what is newer; it is written with the summary's next write.
+
+        Args:
+            flight: Requests under way at the collector's last published report; its maxima are
+                since the report before that one.
+            ingress: Counters of the replay ingress, cumulative.
+            diagnostics: The physics backend's own.
+            sharing: Evidence of CUDA MPS, where the run asks for it.
+        """
+        state = self._begun()
+        if flight is not None:
+            figures = asdict(flight)
+            state["inference_flight"] = {name: figures[name] for name in _FLIGHT}
+        if ingress is not None:
+            state["replay_ingress"] = ReplayIngressEvidence.model_validate(asdict(ingress))
+        if diagnostics is not None:
+            state["backend_diagnostics"] = diagnostics
+        if sharing is not None:
+            state["cuda_process_sharing"] = sharing
+        self._tell(write=False)
+
+    def complete(
+        self, *, shutdown: Mapping[str, JsonValue] | None = None, reached_end: bool = True
+    ) -> None:
+        """The rank has ended; the summary's last write takes it along.
+
+        Args:
+            shutdown: How it was taken down; None where that gave no diagnostics.
+            reached_end: Whether the run did what it was started for: then every stable field
+                must be there.
+
+        Raises:
+            ArtifactError: one is not.
+        """
+        state = self._begun()
+        state["collector_backend_device"] = self._backend_device
+        if shutdown is not None:
+            state["shutdown"] = dict(shutdown)
+        self._tell(write=False)
+        manifest = self.manifest
+        assert manifest is not None, "it has been begun"
+        read_manifest(manifest.as_mapping(), completed=reached_end)
+
+    def _begun(self) -> dict[str, Any]:
+        if self._state is None:
+            raise RuntimeError("the manifest has not been begun")
+        return self._state
+
+    def _tell(self, *, write: bool) -> None:
+        manifest = self.manifest
+        if self._summary is None or manifest is None:
+            return
+        self._summary.note(runtime_manifest=manifest.as_mapping())
+        if write:
+            self._summary.write()
+
+
+def tensor_memory(budget: MemoryBudget) -> dict[str, JsonValue]:
+    """`tensor_memory_budget`: every part in bytes, and the sizes that they follow from."""
+    parts: dict[str, JsonValue] = {
+        field.name: getattr(budget, field.name) for field in fields(budget) if field.name != "sizes"
+    }
+    sizes: dict[str, JsonValue] = dict(asdict(budget.sizes))
+    return {**parts, "shared": budget.shared, "required": budget.required, "sizes": sizes}
+
+
+def inference_memory(budget: MemoryBudget, ipc_event_count: int) -> InferenceMemoryEvidence:
+    """`inference_memory_budget` of a ring on a device."""
+    figures = {
+        "ipc_event_count": ipc_event_count,
+        "ring_bytes": budget.inference_ring,
+        "exact_bytes": budget.inference_exact,
+        "total_bytes": budget.inference,
+    }
+    return InferenceMemoryEvidence.model_validate(figures)
+
+
+def device_labels(devices: ResolvedDevices) -> dict[str, str]:
+    """`devices`: what was resolved, and the ring that follows."""
+    return {
+        "learner": devices.learner,
+        "collector_tensor": devices.collector_tensor,
+        "inference_ring": devices.ring.value,
+    }
