@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.logger import LoggerStats, TrainingLogger
     from drivetrain_trainer.telemetry.record import Record
     from drivetrain_trainer.telemetry.validation import Part
+    from drivetrain_trainer.training.manifest import ManifestWriter
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.progress import ProgressReporter
     from drivetrain_trainer.training.schedule import Cursor
@@ -69,8 +70,10 @@ class Reports:
         summary: SummaryWriter | None,
         ages: ReplayAges,
         group: dist.ProcessGroup | None,
+        manifest: ManifestWriter | None = None,
     ) -> None:
         self._logger = logger
+        self._manifest = manifest
         self._stats = StatsLogger(logger, group=group)
         self._interval = interval
         self._agent = agent
@@ -104,10 +107,14 @@ class Reports:
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit one metric report, then what the stats trackers hold; collective."""
         collected = self._collector.report()
+        counters = self._transport.ingress.counters()
+        if self._manifest is not None:
+            flight = collected.flight if collected is not None else None
+            self._manifest.note(flight=flight, ingress=counters)
         record = self._logger.submit(
             {Owner.LEARNER: timeline.report()},
             {Owner.LEARNER: self._agent.metrics()},
-            {Owner.LEARNER: ingress_metrics(self._transport.ingress.counters())},
+            {Owner.LEARNER: ingress_metrics(counters)},
             {Owner.LEARNER: device_metrics(self._replay)},
             *(_collected(collected) if collected is not None else ()),
             env_steps=cursor.env_steps,
