@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from mkdocs.structure.files import File, Files
 
+from drivetrain_api.artifacts.runtime_manifest import CompletedManifest, RuntimeManifest
+from drivetrain_api.base import INT64_MAX
 from drivetrain_api.compose import plain_preset
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.explain import allowed
@@ -47,6 +49,7 @@ def pages() -> dict[str, str]:
         "trainingrun": _trainingrun(),
         "metrics": _metrics(),
         "tasks": _tasks(),
+        "runtime-manifest": _runtime_manifest(),
         "exit-codes": _exit_codes(),
         "cli": _command_line("Command line", "drivetrain", command_line),
         "kubectl": _command_line("kubectl plugin", "kubectl drivetrain", kubectl_plugin),
@@ -160,6 +163,9 @@ def _tasks() -> str:
             preset: dict[str, Any] = plain_preset(task, algorithm)
             parts.append(f"Preset for `{algorithm}`:\n")
             parts.append(_table(("Key", "Value"), _flat(preset, "")))
+        for simulator, special in task.simulator_presets.items():
+            parts.append(f"Put over it on `{simulator}`:\n")
+            parts.append(_table(("Key", "Value"), _flat(dict(special), "")))
     return "\n".join(parts)
 
 
@@ -169,6 +175,61 @@ def _flat(mapping: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"`{prefix}{key}`", f"`{json.dumps(value, default=str)}`"
+
+
+_MANIFEST = """# Runtime manifest
+
+`runtime_manifest` of `run_summary.json`, generated from the models: what settings, devices and
+memory budget the tensor runtime had, and what its counters were. It is there for the off-policy
+algorithms; a PPO run has none.
+
+`schema_version` is 1. It moves independently of `metric_schema_version` (1, beside it in the
+summary) and of the soak artifact's `schema_version` (`0.3.0`). Readers refuse a manifest without a
+version, or of another one, and one whose fields are missing, of another type, or not finite; they
+ignore fields that they do not know.
+
+The manifest is begun before the collector makes its environments, with what is decided by then, and
+written with the summary from then on. A field that is not known yet, or that a run has none of, has
+no key: `null` means something only where the table says so. *Always* is there from the start,
+*completed* once the run has reached its end; *stable* fields are never renamed, removed, retyped,
+or changed in unit or in what `null` means within version 1. All others are experimental.
+
+`runtime_limits` holds `configured`, `default`, `effective` and `maximum` of each setting;
+`backend_diagnostics.diagnostics` holds `requested`, `enabled` and `disable_reason` of each
+optimisation of the physics backend, and a section that does not hold together is refused.
+
+Two windows are kept apart: `inference_flight.max_*` are the greatest values since the collector
+report before the last one that was published; `replay_ingress.high_water_occupancy` is the greatest
+since the attempt began.
+
+"""
+_STABLE_SECTIONS = (
+    "schema_version",
+    "inference_ring_capacity",
+    "collector_metrics_interval",
+    "collector_backend_device",
+    "inference_flight",
+    "replay_ingress",
+    "inference_memory_budget.ipc_event_count",
+)
+
+
+def _runtime_manifest() -> str:
+    completed = inlined_schema(CompletedManifest, by_alias=False)
+    begun = set(inlined_schema(RuntimeManifest, by_alias=False)["required"])
+    ended = set(completed["required"])
+
+    def rows() -> Iterator[tuple[str, str, str, str, str]]:
+        for path, value, _, description in _rows(completed, ""):
+            name = path.strip("*`").removeprefix(".")
+            top = name.partition(".")[0]
+            there = "always" if top in begun else "completed" if top in ended else "optional"
+            stable = any(name == kept or name.startswith(f"{kept}.") for kept in _STABLE_SECTIONS)
+            value = value.replace(f"from 0 to {INT64_MAX:.17g}", "of at least 0")
+            yield f"`{name}`", value, there, "stable" if stable else "", description
+
+    head = ("Field", "Value", "There", "Stability", "Meaning")
+    return _MANIFEST + _table(head, rows())
 
 
 def _exit_codes() -> str:
