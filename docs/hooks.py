@@ -220,12 +220,12 @@ def _runtime_manifest() -> str:
     ended = set(completed["required"])
 
     def rows() -> Iterator[tuple[str, str, str, str, str]]:
-        for path, value, _, description in _rows(completed, ""):
+        for path, allowed_value, _, description in _rows(completed, ""):
             name = path.strip("*`").removeprefix(".")
             top = name.partition(".")[0]
             there = "always" if top in begun else "completed" if top in ended else "optional"
             stable = any(name == kept or name.startswith(f"{kept}.") for kept in _STABLE_SECTIONS)
-            value = value.replace(f"from 0 to {INT64_MAX:.17g}", "of at least 0")
+            value = allowed_value.replace(f"from 0 to {INT64_MAX:.17g}", "of at least 0")
             yield f"`{name}`", value, there, "stable" if stable else "", description
 
     head = ("Field", "Value", "There", "Stability", "Meaning")

@@ -96,7 +96,15 @@ def test_commands_in_the_documents_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    generated = {"trainingrun", "metrics", "tasks", "exit-codes", "cli", "kubectl"}
+    generated = {
+        "cli",
+        "exit-codes",
+        "kubectl",
+        "metrics",
+        "runtime-manifest",
+        "tasks",
+        "trainingrun",
+    }
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if "://" in target:
             continue
