@@ -136,7 +136,7 @@ def test_a_ring_on_a_device_has_a_budget_of_its_own() -> None:
     section = writer.manifest.as_mapping()["inference_memory_budget"]
     # 4 environments x 2 slots x (5 + 1 + 2) values
     assert isinstance(section, dict)
-    assert section["ring_bytes"] == 4 * 2 * 8 * 4
+    assert section["ring_bytes"] == 4 * 8 * 4
     assert section["ipc_event_count"] == 6
 
 
