@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 from drivetrain_api.artifacts.mps_evidence import MpsEvidence
@@ -56,3 +58,36 @@ def sharing_evidence(**facts: Any) -> dict[str, Any]:
         }
     )
     return evidence.model_dump(mode="json")
+
+
+def altered_manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was done, and a completed manifest to which it was done: all must be refused."""
+    for path in _paths(completed_manifest()):
+        name = ".".join(path)
+        yield f"{name} removed", _changed(path, None, remove=True)
+        for wrong in ("1", True, -1, 1.5, float("nan"), [1], None):
+            allowed = (path[-1] == "collector_backend_device" and wrong in (None, "1")) or (
+                path[-1] == "backpressure_wait_s" and wrong == 1.5
+            )
+            if not allowed:
+                yield f"{name} is {wrong!r}", _changed(path, wrong)
+    yield "version bumped", completed_manifest(schema_version=2)
+
+
+def _paths(mapping: dict[str, Any], below: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in mapping.items():
+        yield (*below, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*below, key))
+
+
+def _changed(path: tuple[str, ...], value: object, *, remove: bool = False) -> dict[str, Any]:
+    manifest = copy.deepcopy(completed_manifest())
+    parent = manifest
+    for key in path[:-1]:
+        parent = parent[key]
+    if remove:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = value
+    return manifest

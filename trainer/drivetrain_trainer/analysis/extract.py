@@ -13,7 +13,12 @@ from drivetrain_trainer.analysis.formats import Format, MissingLibraryError, wri
 from drivetrain_trainer.analysis.legacy import LegacyError, Translation, translation_of
 from drivetrain_trainer.analysis.rows import Column, FileChangedError
 from drivetrain_trainer.analysis.runs import EVENT_FILES, RunFolderError, in_order, matches
-from drivetrain_trainer.analysis.schema_check import SchemaError, check_canonical, check_legacy
+from drivetrain_trainer.analysis.schema_check import (
+    SchemaError,
+    check_canonical,
+    check_legacy,
+    check_manifest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -144,6 +149,7 @@ def _algorithm(content: Mapping[str, object] | None) -> AlgoName | None:
 
 
 def _canonical_plan(folder: RunFolder, survey: Survey) -> _Plan:
+    check_manifest(folder.summary_path, folder.raw_summary)
     check_canonical(folder.stamp, folder.summary_path, survey.tags, folder.schema)
     return _Plan(tuple(Column(tag, tag, 1.0) for tag in in_order(survey.tags)), ())
 

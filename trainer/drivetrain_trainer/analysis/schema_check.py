@@ -12,6 +12,9 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from drivetrain_api.artifacts.base import ArtifactError
+from drivetrain_api.artifacts.outcome import RunStatus
+from drivetrain_api.artifacts.runtime_manifest import read_manifest
 from drivetrain_api.metrics import FAMILIES, METRIC_SCHEMA_VERSION, METRICS, UnknownMetricError
 from drivetrain_trainer.analysis.legacy import is_legacy
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
@@ -111,6 +114,25 @@ def check_version(value: object, where: str) -> None:
             f"{where} is {value}, and this version of Drivetrain reads "
             f"{METRIC_SCHEMA_VERSION} alone: use the version that wrote the run"
         )
+
+
+def check_manifest(path: Path, content: Mapping[str, object] | None) -> None:
+    """Refuse a run whose runtime manifest has been altered, or is of another version.
+
+    Args:
+        path: Of ``run_summary.json``.
+        content: Its content; without a manifest (other algorithms, none yet) nothing is checked.
+
+    Raises:
+        SchemaError: naming each field that is missing or wrong.
+    """
+    manifest = None if content is None else content.get("runtime_manifest")
+    if content is None or manifest is None:
+        return
+    try:
+        read_manifest(manifest, completed=content.get("status") == RunStatus.COMPLETED)
+    except ArtifactError as error:
+        raise SchemaError(f"{path}: runtime_manifest: {error}: restore the file") from error
 
 
 def check_canonical(

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from event_files import STAMPED, event_path, make_run, record, report, write_events
+from runtime_manifests import altered_manifests, completed_manifest
 
 from drivetrain_trainer.analysis import extract as extracting
 from drivetrain_trainer.analysis.runs import RunFolder
@@ -96,6 +98,31 @@ def test_refused_with_the_reason(run: Path, arguments: list[str], words: str) ->
     assert words.format(**names) in done.output
     assert "Traceback" not in done.output
     assert content(run) == before
+
+
+@pytest.mark.parametrize(
+    ("what", "manifest"),
+    [pytest.param(what, manifest, id=what) for what, manifest in altered_manifests()],
+)
+def test_a_run_whose_runtime_manifest_was_altered_is_refused(
+    tmp_path: Path, what: str, manifest: dict[str, Any]
+) -> None:
+    summary = STAMPED | {"status": "completed", "runtime_manifest": manifest}
+    folder = make_run(tmp_path / "run", [report(10, VALUES)], summary=summary)
+    refused = invoke(folder)
+    assert refused.exit_code != 0, what
+    assert "run_summary.json" in refused.output
+    assert not (folder / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize("status", ["completed", "running"])
+def test_a_sound_runtime_manifest_is_no_hindrance(tmp_path: Path, status: str) -> None:
+    manifest = completed_manifest()
+    if status == "running":
+        del manifest["inference_flight"]
+    summary = STAMPED | {"status": status, "runtime_manifest": manifest}
+    done = invoke(make_run(tmp_path / "run", [report(10, VALUES)], summary=summary))
+    assert done.exit_code == 0, done.output
 
 
 def test_a_run_without_metrics_is_told(tmp_path: Path) -> None:
