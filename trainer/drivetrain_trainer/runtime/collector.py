@@ -100,8 +100,8 @@ class CollectorBoot:
     """Ticks between two reports."""
     first_tick: int = 0
     """The first tick that it asks for."""
-    rng_states: tuple[Tensor, ...] = ()
-    """States of an `RngSnapshot` to go on from; none starts from the seed."""
+    rng_state: Tensor | None = None
+    """State of an `RngSnapshot` to go on from; None starts from the seed."""
     trace: TraceSettings | None = None
     """Where its trace goes; None for none."""
 
@@ -255,7 +255,7 @@ class CollectorProcess:
         return None if board is None else _booted(self._reader).read(board)
 
     def snapshot(self) -> RngSnapshot | None:
-        """The latest generator states, asked for with `Command.SNAPSHOT`."""
+        """The latest generator state, asked for with `Command.SNAPSHOT`."""
         return _booted(self._transport).board.read_snapshot()
 
     def stop(self, grace_s: float) -> CollectorEnd:

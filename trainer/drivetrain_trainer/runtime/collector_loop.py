@@ -1,7 +1,10 @@
 """The collector process: steps environments in lockstep with its learner.
 
 Tick *t* of a group: take the actions, step, account for the episodes, pack and write the
-rows, then ask for tick *t* + 1. The learner updates meanwhile.
+rows, then ask for tick *t* + 1. The learner answers another group, or updates, meanwhile.
+
+However many groups the environments form, they draw from one stream of random numbers, in
+the order of ticks and environments: the generator's state goes from group to group.
 """
 
 from __future__ import annotations
@@ -145,6 +148,8 @@ class Collector:
         self._ingress = boot.transport.ingress.producer(learner)
         self._board = boot.transport.board
         self._groups: list[_Group] = []
+        self._drawing: _Group | None = None
+        """The group that has the state of the random numbers' generator."""
         self._window = EpisodeWindow()
         self._totals = CollectorTotals()
         self._counted: set[str] = set()
@@ -167,11 +172,12 @@ class Collector:
         for index in range(ring.groups):
             env = self._make(index)
             self._groups.append(_Group(env, index, self._layout.width, self._window))
-        if self._boot.rng_states:
-            for group, state in zip(self._groups, self._boot.rng_states, strict=True):
-                group.env.set_rng_state(state)
-        observations = [group.env.reset() for group in self._groups]
-        for observation, group in zip(observations, self._groups, strict=True):
+        self._drawing = self._groups[0]
+        if self._boot.rng_state is not None:
+            self._drawing.env.set_rng_state(self._boot.rng_state)
+        for group in self._groups:
+            self._let_draw(group)
+            observation = group.env.reset()
             none_done = torch.zeros(group.env.num_envs)
             self._flow.mark(FlowPoint.REQUEST, self._boot.first_tick, group.index)
             self._port.request(self._boot.first_tick, observation, none_done, group=group.index)
@@ -200,6 +206,7 @@ class Collector:
         self._clock = _PhaseClock(self._tracer)
         while self._collect_tick(tick):
             tick += 1
+        self._ingress.flush()
         self._publish(tick)
 
     def close(self) -> None:
@@ -222,6 +229,12 @@ class Collector:
             )
         return env
 
+    def _let_draw(self, group: _Group) -> None:
+        """Have a group go on with the random numbers where the one before it left off."""
+        if self._drawing is not None and self._drawing is not group:
+            group.env.set_rng_state(self._drawing.env.rng_state())
+        self._drawing = group
+
     def _collect_tick(self, tick: int) -> bool:
         """One tick of every group; False once told to stop."""
         self.tick = tick
@@ -235,6 +248,7 @@ class Collector:
                 return False
             snapshot = snapshot or response.command is Command.SNAPSHOT
             self._flow.mark(FlowPoint.STEP, tick, group.index)
+            self._let_draw(group)
             outcome = group.env.step(response.action)
             clock.charge_step(group.env.timings)
             done = outcome.terminated | outcome.truncated
@@ -291,8 +305,8 @@ class Collector:
             totals.add(tag, sum(getattr(timings, name) for timings in self._nested))
         self._nested.clear()
         if snapshot:
-            states = [group.env.rng_state() for group in self._groups]
-            self._board.write_snapshot(tick + 1, states)
+            # The last group's, which the first one goes on from in the next tick.
+            self._board.write_snapshot(tick + 1, self._groups[-1].env.rng_state())
         if totals.ticks % self._boot.metrics_interval == 0:
             self._publish(tick + 1)
 

@@ -5,6 +5,9 @@ slot belongs to a group. In tick *t* the collector publishes every group's obser
 learner answers each with actions of one and the same policy. With two groups, one group is
 stepped while the other's actions are inferred, and updates still fall only between ticks.
 
+The slots divide the rows of the environments among them: together they are as large as the
+one slot of a single group, and hold its rows in the same order.
+
 A slot carries the tick and the epoch (the number of the policy) of what is in it, and both
 sides check them: a mismatch is a `ProtocolError`, never a wrong action.
 """
@@ -84,6 +87,22 @@ class InferenceFlight:
 
 
 @dataclass(frozen=True)
+class RingState:
+    """What stands in the shared slots; read by either side at any moment."""
+
+    requested_ticks: tuple[int, ...]
+    """Tick of the newest request, by group; 0 before the first as well."""
+    responded_ticks: tuple[int, ...]
+    """Tick of the newest response, by group; 0 before the first as well."""
+    response_epochs: tuple[int, ...]
+    """Epoch of the newest response, by group; 0 before the first as well."""
+    responses: int
+    """Responses given in all."""
+    stop_requested: bool
+    """Whether the collector was asked to end."""
+
+
+@dataclass(frozen=True)
 class _Slot:
     request: memoryview
     response: memoryview
@@ -123,9 +142,9 @@ class InferenceRing:
         plan = MemoryPlan()
         self._header = plan.words(_LINE)
         self._headers = plan.words(2 * _LINE * capacity)
-        self._observation = plan.floats(capacity, num_envs, observation_dim)
-        self._done = plan.floats(capacity, num_envs)
-        self._action = plan.floats(capacity, num_envs, action_dim)
+        self._observation = plan.floats(num_envs, observation_dim)
+        self._done = plan.floats(num_envs)
+        self._action = plan.floats(num_envs, action_dim)
         self.memory = memory or SharedMemory.create(plan.nbytes, "inference")
         self.requests = requests or Doorbell()
         self.responses = responses or Doorbell()
@@ -146,6 +165,12 @@ class InferenceRing:
         """Environments of a group; sizes differ by one at most."""
         return self.num_envs // self.groups + (group < self.num_envs % self.groups)
 
+    def group_rows(self, group: int) -> slice:
+        """Rows of a group among all environments of the rank."""
+        smaller, larger = divmod(self.num_envs, self.groups)
+        first = group * smaller + min(group, larger)
+        return slice(first, first + self.group_size(group))
+
     def collector_port(self, learner: Peer) -> CollectorPort:
         """The end of the process that steps the environments."""
         return CollectorPort(self, learner)
@@ -158,13 +183,24 @@ class InferenceRing:
         """Words of the ring: the stop flag, responses given, tick of the newest response."""
         return self.memory.words(self._header, _LINE)
 
+    def state(self) -> RingState:
+        """Ticks and epochs in the slots now."""
+        header = self.header()
+        slots = [self.slot(group) for group in range(self.groups)]
+        return RingState(
+            requested_ticks=tuple(slot.request[_TICK] for slot in slots),
+            responded_ticks=tuple(slot.response[_TICK] for slot in slots),
+            response_epochs=tuple(slot.response[_EPOCH] for slot in slots),
+            responses=header[_RESPONDED],
+            stop_requested=bool(header[_STOP]),
+        )
+
     def slot(self, group: int) -> _Slot:
         """Views of a group's slot."""
-        rows = self.group_size(group)
+        rows = self.group_rows(group)
 
         def floats(offset: int, *columns: int) -> Tensor:
-            shape = (self.capacity, self.num_envs, *columns)
-            return self.memory.tensor(shape, torch.float32, offset)[group, :rows]
+            return self.memory.tensor((self.num_envs, *columns), torch.float32, offset)[rows]
 
         words = self.memory.words(self._headers + 2 * CACHE_LINE * group, 2 * _LINE)
         return _Slot(
@@ -306,6 +342,9 @@ class LearnerPort:
 
     def __init__(self, ring: InferenceRing, collector: Peer) -> None:
         self.groups = ring.groups
+        self.rows = tuple(ring.group_rows(group) for group in range(ring.groups))
+        """Of each group, among all environments of the rank."""
+        self.observation_shape = (ring.num_envs, ring.observation_dim)
         self._ring = ring
         self._peer = collector
         self._header = ring.header()
@@ -355,6 +394,11 @@ class LearnerPort:
                 found=found,
             )
         return Request(slot.observation, slot.done)
+
+    def arrived(self) -> int:
+        """Requests that are there and have not been taken; never waits."""
+        self._credits += self._ring.requests.collect()
+        return self._credits
 
     def place(self, action: Tensor, *, group: int = 0) -> None:
         """Copy a group's actions (n, a), from any device, to where `respond` publishes them."""

@@ -2,9 +2,11 @@
 
 `depth` slots of `slot_rows` rows lie in shared memory. A vector of transitions is published
 as contiguous chunks, one slot each; the last one is marked, so that the reader knows when a
-tick is whole. Where no slot is free the writer waits, and the wait is counted.
+tick is whole. It may be written in parts: a slot is filled before it is published, so the
+chunks are the same ones however many parts there are. Where no slot is free the writer waits,
+and the wait is counted.
 
-Every counter here counts chunks, not vectors.
+Every counter here counts chunks, not vectors. Sequence numbers are 63 bits wide and wrap.
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from typing import TYPE_CHECKING, Final, Self
 import torch
 
 from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
-from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
+from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError, StaleTickError
+from drivetrain_trainer.runtime.ingress_words import (
+    Consumer,
+    Header,
+    IngressCounters,
+    Producer,
+    chunks_between,
+    sequence_after,
+)
 from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
 from drivetrain_trainer.tracing import NO_FLOW, FlowPoint
 
@@ -30,55 +40,8 @@ if TYPE_CHECKING:
 
 _LINE: Final = CACHE_LINE // WORD
 
-# Words that the producer writes.
-_PUBLISHED: Final = 0
-_HIGH_WATER: Final = 1
-_WAITS: Final = 2
-_WAIT_NS: Final = 3
-_EARLY: Final = 4
-_DROPPED: Final = 5
-_CLOSED_RETURNS: Final = 6
-_STOP_RETURNS: Final = 7
-# Words that the consumer writes.
-_RELEASED: Final = 0
-_CLOSED: Final = 1
-_STOPPED: Final = 2
-# Words of a slot's header.
-_SEQUENCE: Final = 0
-_TICK: Final = 1
-_ROWS: Final = 2
-_LAST: Final = 3
-
 DRAIN_TIMEOUT_S: Final = 60.0
 """A collector that has asked for the next tick has published this one already."""
-
-
-@dataclass(frozen=True)
-class IngressCounters:
-    """Exact accounting, by the names of the runtime manifest."""
-
-    ingress_depth: int
-    ingress_slot_rows: int
-    published_sequence: int
-    """Chunks published."""
-    release_sequence: int
-    """Chunks taken out."""
-    occupancy: int
-    """Chunks in the line now."""
-    high_water_occupancy: int
-    """Most chunks in the line at once, over the run."""
-    backpressure_waits: int
-    """Chunks that had to wait for a free slot."""
-    early_returns: int
-    """Writes that ended before all their chunks were published."""
-    dropped_batches: int
-    """Chunks that were not published for that reason."""
-    closed_returns: int
-    """Early returns because the line was closed."""
-    stop_returns: int
-    """Early returns because the writer was asked to stop."""
-    backpressure_wait_s: float
-    """Seconds waited for free slots."""
 
 
 class WriteResult(Enum):
@@ -114,6 +77,7 @@ class ReplayIngress:
         depth: int,
         slot_rows: int,
         width: int,
+        first_sequence: int = 0,
         memory: SharedMemory | None = None,
         published: Doorbell | None = None,
         released: Doorbell | None = None,
@@ -125,20 +89,30 @@ class ReplayIngress:
         self.depth = depth
         self.slot_rows = slot_rows
         self.width = width
+        self.first_sequence = first_sequence
+        """Number of the first chunk."""
         plan = MemoryPlan()
         self._producer = plan.words(_LINE)
         self._consumer = plan.words(_LINE)
         self._headers = plan.words(_LINE * depth)
         self._rows = plan.floats(depth, slot_rows, width)
-        self.memory = memory or SharedMemory.create(plan.nbytes, "ingress")
+        if memory is None:
+            memory = SharedMemory.create(plan.nbytes, "ingress")
+            memory.words(self._producer, _LINE)[Producer.PUBLISHED] = first_sequence
+            memory.words(self._consumer, _LINE)[Consumer.RELEASED] = first_sequence
+        self.memory = memory
         self.published = published or Doorbell()
         self.released = released or Doorbell()
         self.pressure = pressure or Doorbell()
 
     @classmethod
-    def create(cls, depth: int, slot_rows: int, width: int) -> Self:
-        """A line of `depth` slots of `slot_rows` rows of `width` floats."""
-        return cls(depth=depth, slot_rows=slot_rows, width=width)
+    def create(cls, depth: int, slot_rows: int, width: int, *, first_sequence: int = 0) -> Self:
+        """A line of `depth` slots of `slot_rows` rows of `width` floats, still empty."""
+        return cls(depth=depth, slot_rows=slot_rows, width=width, first_sequence=first_sequence)
+
+    def slot_of(self, sequence: int) -> int:
+        """The slot of a chunk: one after the other, also where the numbers wrap."""
+        return chunks_between(self.first_sequence, sequence) % self.depth
 
     def producer(self, learner: Peer) -> IngressProducer:
         """The end of the process that has the transitions."""
@@ -174,21 +148,21 @@ class ReplayIngress:
     def counters(self) -> IngressCounters:
         """The accounting now; exact on either side for what that side does."""
         producer, consumer = self.producer_words(), self.consumer_words()
-        released = consumer[_RELEASED]
-        published = producer[_PUBLISHED]
+        released = consumer[Consumer.RELEASED]
+        published = producer[Producer.PUBLISHED]
         return IngressCounters(
             ingress_depth=self.depth,
             ingress_slot_rows=self.slot_rows,
             published_sequence=published,
             release_sequence=released,
-            occupancy=min(max(published - released, 0), self.depth),
-            high_water_occupancy=producer[_HIGH_WATER],
-            backpressure_waits=producer[_WAITS],
-            early_returns=producer[_EARLY],
-            dropped_batches=producer[_DROPPED],
-            closed_returns=producer[_CLOSED_RETURNS],
-            stop_returns=producer[_STOP_RETURNS],
-            backpressure_wait_s=producer[_WAIT_NS] * 1e-9,
+            occupancy=min(chunks_between(released, published), self.depth),
+            high_water_occupancy=producer[Producer.HIGH_WATER],
+            backpressure_waits=producer[Producer.WAITS],
+            early_returns=producer[Producer.EARLY],
+            dropped_batches=producer[Producer.DROPPED],
+            closed_returns=producer[Producer.CLOSED_RETURNS],
+            stop_returns=producer[Producer.STOP_RETURNS],
+            backpressure_wait_s=producer[Producer.WAIT_NS] * 1e-9,
         )
 
     def close(self) -> None:
@@ -203,6 +177,7 @@ class ReplayIngress:
             "depth": self.depth,
             "slot_rows": self.slot_rows,
             "width": self.width,
+            "first_sequence": self.first_sequence,
             "memory": self.memory,
             "published": self.published,
             "released": self.released,
@@ -224,6 +199,11 @@ class IngressProducer:
         self._headers = ingress.headers()
         self._slots = ingress.slots()
         self._free = ingress.depth
+        self._open: int | None = None
+        """The slot that is being filled."""
+        self._filled = 0
+        """Rows in it."""
+        self._tick = 0
 
     @property
     def occupancy(self) -> int:
@@ -235,8 +215,10 @@ class IngressProducer:
 
         Args:
             rows: (n, W) float32; none at all still marks the tick whole.
-            tick: of the rows; never falling from write to write.
-            last: whether the tick is whole with these rows.
+            tick: of the rows; never falling from write to write, and rising only after the
+                last rows of a tick.
+            last: whether the tick is whole with these rows. Otherwise those that do not fill
+                a slot are published with what follows, or by `flush`.
 
         Returns:
             COMPLETE, or why it ended early: what was published until then is a valid prefix.
@@ -244,57 +226,92 @@ class IngressProducer:
         Raises:
             PeerDiedError: the learner is gone.
         """
-        size = self._ingress.slot_rows
-        chunks = max(-(-rows.shape[0] // size), 1)
-        for chunk in range(chunks):
-            early = self._await_free()
-            if early is not None:
-                return self._end_early(early, chunks - chunk)
-            part = rows[chunk * size : (chunk + 1) * size]
-            self._publish(part, tick, last=last and chunk == chunks - 1)
+        self._tick = tick
+        left = rows
+        early = self._ended()
+        while early is None:
+            if self._open is None:
+                early = self._await_free(left.shape[0])
+                continue
+            left = self._fill(left)
+            if left.shape[0] == 0:
+                break
+            self._publish(last=False)
+        if early is not None:
+            return self._end_early(early, left.shape[0])
+        if last:
+            self._publish(last=True)
         return WriteResult.COMPLETE
 
-    def _await_free(self) -> WriteResult | None:
+    def flush(self) -> None:
+        """Publish what a tick that is not whole has in an open slot: a valid prefix of it."""
+        if self._open is not None and self._filled and self._ended() is None:
+            self._publish(last=False)
+
+    def _fill(self, rows: Tensor) -> Tensor:
+        """Put as many rows as fit into the open slot; the ones that are left."""
+        room = min(self._ingress.slot_rows - self._filled, rows.shape[0])
+        if room:
+            filled = self._filled + room
+            self._slots[self._open, self._filled : filled].copy_(rows[:room])
+            self._filled = filled
+        return rows[room:]
+
+    def _await_free(self, rows: int) -> WriteResult | None:
+        """Open a slot, for so many rows that are left; why there is none, if the line ended."""
         self._free += self._ingress.released.collect()
         # Asked after every collection: the ring of an end is no free slot.
         ended = self._ended()
-        if ended is not None or self._free > 0:
-            return ended
-        self._own[_WAITS] += 1
+        if ended is None and self._free <= 0:
+            self._wait_for_release(rows)
+            ended = self._ended()
+        if ended is None:
+            self._open = self._ingress.slot_of(self._own[Producer.PUBLISHED])
+        return ended
+
+    def _wait_for_release(self, rows: int) -> None:
+        self._own[Producer.WAITS] += 1
         self._ingress.pressure.ring()
         started = time.monotonic_ns()
         try:
             while self._free <= 0:
                 self._free += wait(self._ingress.released, self._peer, None)
+        except PeerDiedError:
+            self._count_early(rows)
+            raise
         finally:
-            self._own[_WAIT_NS] += time.monotonic_ns() - started
-        return self._ended()
+            self._own[Producer.WAIT_NS] += time.monotonic_ns() - started
 
     def _ended(self) -> WriteResult | None:
-        if self._flags[_CLOSED]:
+        if self._flags[Consumer.CLOSED]:
             return WriteResult.CLOSED
-        return WriteResult.STOPPED if self._flags[_STOPPED] else None
+        return WriteResult.STOPPED if self._flags[Consumer.STOPPED] else None
 
-    def _end_early(self, result: WriteResult, dropped: int) -> WriteResult:
-        self._own[_EARLY] += 1
-        self._own[_DROPPED] += dropped
-        self._own[_CLOSED_RETURNS if result is WriteResult.CLOSED else _STOP_RETURNS] += 1
+    def _end_early(self, result: WriteResult, rows: int) -> WriteResult:
+        self._count_early(rows)
+        self._own[
+            Producer.CLOSED_RETURNS if result is WriteResult.CLOSED else Producer.STOP_RETURNS
+        ] += 1
         return result
 
-    def _publish(self, rows: Tensor, tick: int, *, last: bool) -> None:
-        sequence = self._own[_PUBLISHED]
-        slot = sequence % self._ingress.depth
-        count = rows.shape[0]
-        if count:
-            self._slots[slot, :count].copy_(rows)
-        header = self._headers[slot]
-        header[_SEQUENCE] = sequence
-        header[_TICK] = tick
-        header[_ROWS] = count
-        header[_LAST] = last
-        self._own[_PUBLISHED] = sequence + 1
-        occupancy = sequence + 1 - self._flags[_RELEASED]
-        self._own[_HIGH_WATER] = max(self._own[_HIGH_WATER], occupancy)
+    def _count_early(self, rows: int) -> None:
+        """Count a write that ended with so many rows left, and the chunks that it would be."""
+        unpublished = self._filled + rows
+        self._own[Producer.EARLY] += 1
+        self._own[Producer.DROPPED] += max(-(-unpublished // self._ingress.slot_rows), 1)
+        self._open, self._filled = None, 0
+
+    def _publish(self, *, last: bool) -> None:
+        sequence = self._own[Producer.PUBLISHED]
+        header = self._headers[self._ingress.slot_of(sequence)]
+        header[Header.SEQUENCE] = sequence
+        header[Header.TICK] = self._tick
+        header[Header.ROWS] = self._filled
+        header[Header.LAST] = last
+        self._own[Producer.PUBLISHED] = sequence_after(sequence)
+        occupancy = chunks_between(self._flags[Consumer.RELEASED], sequence) + 1
+        self._own[Producer.HIGH_WATER] = max(self._own[Producer.HIGH_WATER], occupancy)
+        self._open, self._filled = None, 0
         self._free -= 1
         self._ingress.published.ring()
 
@@ -334,22 +351,22 @@ class IngressConsumer:
             self._credits = self._ingress.published.collect()
             if self._credits == 0:
                 return None
-        sequence = self._own[_RELEASED]
-        slot = sequence % self._ingress.depth
+        sequence = self._own[Consumer.RELEASED]
+        slot = self._ingress.slot_of(sequence)
         header = self._headers[slot]
-        if header[_SEQUENCE] != sequence:
+        if header[Header.SEQUENCE] != sequence:
             raise ProtocolError(
-                f"ingress slot {slot}: sequence", expected=sequence, found=header[_SEQUENCE]
+                f"ingress slot {slot}: sequence", expected=sequence, found=header[Header.SEQUENCE]
             )
-        rows = self._slots[slot, : header[_ROWS]]
-        return Chunk(sequence, header[_TICK], bool(header[_LAST]), rows)
+        rows = self._slots[slot, : header[Header.ROWS]]
+        return Chunk(sequence, header[Header.TICK], bool(header[Header.LAST]), rows)
 
     def release(self, chunk: Chunk) -> None:
         """Give the oldest chunk's slot back to the writer."""
         if chunk.last:
             self.completed_tick = chunk.tick
         self._credits -= 1
-        self._own[_RELEASED] = chunk.sequence + 1
+        self._own[Consumer.RELEASED] = sequence_after(chunk.sequence)
         self._ingress.released.ring()
 
     def poll(self, append: Callable[[Tensor], None], through_tick: int) -> int:
@@ -433,10 +450,10 @@ class IngressConsumer:
 
     def request_stop(self) -> None:
         """Ask the writer to publish nothing more, also where it waits for a free slot."""
-        self._own[_STOPPED] = 1
+        self._own[Consumer.STOPPED] = 1
         self._ingress.released.ring()
 
     def close(self) -> None:
         """Take nothing out any more; a writer that waits for a free slot returns."""
-        self._own[_CLOSED] = 1
+        self._own[Consumer.CLOSED] = 1
         self._ingress.released.ring()

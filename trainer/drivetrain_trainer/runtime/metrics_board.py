@@ -53,12 +53,12 @@ class BoardReport:
 
 @dataclass(frozen=True)
 class RngSnapshot:
-    """Random generator states of the environments, one a group."""
+    """State of the environments' random generator."""
 
     tick: int
-    """The tick that comes next when these states are put back."""
-    states: tuple[Tensor, ...]
-    """Each (bytes,) uint8 on the CPU."""
+    """The tick that comes next when this state is put back."""
+    state: Tensor
+    """(bytes,) uint8 on the CPU."""
 
 
 class _Record:
@@ -97,27 +97,25 @@ class _Record:
 class MetricsBoard:
     """The shared board; the collector writes, the learner reads."""
 
-    def __init__(self, *, groups: int, memory: SharedMemory | None = None) -> None:
-        self.groups = groups
+    def __init__(self, *, memory: SharedMemory | None = None) -> None:
         plan = MemoryPlan()
         headers = plan.words(2 * _LINE)
         values_bytes = 2 * MAX_NAMES * _FLOAT
         values = plan.reserve(values_bytes)
         names = plan.reserve(MAX_NAMES * (NAME_BYTES + 1))
-        states_bytes = groups * (WORD + MAX_STATE_BYTES)
-        states = plan.reserve(states_bytes)
+        state = plan.reserve(MAX_STATE_BYTES)
         self.memory = memory or SharedMemory.create(plan.nbytes, "metrics")
         self._report = _Record(self.memory, headers, values, values_bytes)
-        self._snapshot = _Record(self.memory, headers + CACHE_LINE, states, states_bytes)
+        self._snapshot = _Record(self.memory, headers + CACHE_LINE, state, MAX_STATE_BYTES)
         self._names = self.memory.octets(names, MAX_NAMES * (NAME_BYTES + 1))
         self._known: list[str] = []
         self._places: dict[str, int] = {}
         self._seen = 0
 
     @classmethod
-    def create(cls, groups: int = 1) -> MetricsBoard:
-        """A board for a collector whose environments form `groups` groups."""
-        return cls(groups=groups)
+    def create(cls) -> MetricsBoard:
+        """A board for a collector."""
+        return cls()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,39 +167,26 @@ class MetricsBoard:
         }
         return BoardReport(tick, values)
 
-    def write_snapshot(self, tick: int, states: Sequence[Tensor]) -> None:
-        """Writer: replace the random generator states; `tick` comes next.
+    def write_snapshot(self, tick: int, state: Tensor) -> None:
+        """Writer: replace the random generator's state; `tick` comes next.
 
         Raises:
-            ValueError: a state is not a uint8 vector on the CPU, or is larger than
+            ValueError: `state` is not a uint8 vector on the CPU, or is larger than
                 `MAX_STATE_BYTES`.
         """
-        if len(states) != self.groups:
-            raise ValueError(f"{len(states)} generator states for {self.groups} groups")
-        record = bytearray()
-        for state in states:
-            if state.dtype != torch.uint8 or state.dim() != 1 or state.device.type != "cpu":
-                raise ValueError("a generator state is a vector of uint8 on the CPU")
-            if state.numel() > MAX_STATE_BYTES:
-                raise ValueError(
-                    f"generator state of {state.numel()} bytes, at most {MAX_STATE_BYTES}"
-                )
-            record += state.numel().to_bytes(WORD, "little") + bytes(state.tolist())
-        self._snapshot.write(tick, bytes(record))
+        if state.dtype != torch.uint8 or state.dim() != 1 or state.device.type != "cpu":
+            raise ValueError("a generator state is a vector of uint8 on the CPU")
+        if state.numel() > MAX_STATE_BYTES:
+            raise ValueError(f"generator state of {state.numel()} bytes, at most {MAX_STATE_BYTES}")
+        self._snapshot.write(tick, bytes(state.tolist()))
 
     def read_snapshot(self) -> RngSnapshot | None:
-        """Reader: the newest states, None where none were written; errors as of `read`."""
+        """Reader: the newest state, None where none was written; errors as of `read`."""
         found = self._snapshot.read(0)
         if found is None:
             return None
         _, tick, data = found
-        states = []
-        offset = 0
-        for _ in range(self.groups):
-            start = offset + WORD
-            offset = start + int.from_bytes(data[offset:start], "little")
-            states.append(torch.frombuffer(bytearray(data[start:offset]), dtype=torch.uint8))
-        return RngSnapshot(tick, tuple(states))
+        return RngSnapshot(tick, torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
     def close(self) -> None:
         """Close the memory; a second time does nothing."""
@@ -230,7 +215,7 @@ class MetricsBoard:
             self._places[name] = place
 
     def __getstate__(self) -> dict[str, object]:
-        return {"groups": self.groups, "memory": self.memory}
+        return {"memory": self.memory}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # a received object is built like a new one

@@ -36,7 +36,7 @@ class Transport:
             ingress=ReplayIngress.create(
                 settings.replay_ingress_depth, settings.replay_ingress_slot_rows, width
             ),
-            board=MetricsBoard.create(ring.groups),
+            board=MetricsBoard.create(),
         )
 
     @property

@@ -27,8 +27,8 @@ class TrainingBoundary:
     reports: Reports
     tracer: Tracer = NULL_TRACER
 
-    def snapshot_due(self, env_steps: int) -> bool:
-        """The environments' generator state is wanted wherever a checkpoint may be written."""
+    def due(self, env_steps: int) -> bool:
+        """Whether to evaluate, checkpoint or end at this step; a checkpoint may come of each."""
         return (
             env_steps >= self.target_env_steps
             or self.checkpoints.due(env_steps)

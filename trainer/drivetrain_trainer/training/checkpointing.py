@@ -34,7 +34,7 @@ class Restored:
     cursor: Cursor
     best_return: float | None
     reports: dict[str, Any]
-    env_rng_states: tuple[torch.Tensor, ...] | None
+    env_rng_state: torch.Tensor | None
 
 
 class Checkpointer:
@@ -114,7 +114,7 @@ class Checkpointer:
     def _rank_state(self) -> dict[str, Any]:
         snapshot = self._snapshot()
         state: dict[str, Any] = {
-            "env_rng": list(snapshot.states) if snapshot is not None else None,
+            "env_rng": snapshot.state if snapshot is not None else None,
         }
         if self._save_replay:
             state["replay"] = self._replay.state_dict()
@@ -137,10 +137,9 @@ def restore(checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank
         own = load_part(checkpoint, rank_part(rank))
     if own.get("replay") is not None:
         replay.load_state_dict(own["replay"])
-    states = own.get("env_rng")
     return Restored(
         cursor=Cursor(**learner["cursor"]),
         best_return=learner["best_return"],
         reports=learner["reports"],
-        env_rng_states=tuple(states) if states is not None else None,
+        env_rng_state=own.get("env_rng"),
     )

@@ -1,9 +1,9 @@
 """The learner loop of the off-policy algorithms: lockstep ticks with one collector.
 
 An iteration is ``env_steps_per_sync`` ticks and, once replay is ready, one call of the
-algorithm's fixed number of updates. Between two iterations lies a boundary: the collector
-waits for its action, all its rows are in replay, no update is in progress. Evaluation,
-checkpoints and stops happen there and nowhere else.
+algorithm's fixed number of updates. Between two iterations lies a boundary. Evaluation,
+checkpoints and stops happen there and nowhere else; where one is due, the collector waits for
+all its actions first, all its rows are in replay, and no update is in progress.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-import torch
-
 from drivetrain_trainer.runtime.inference_ring import Command
-from drivetrain_trainer.tracing import NO_FLOW, FlowPoint
+from drivetrain_trainer.tracing import NO_FLOW
 from drivetrain_trainer.training.phases import Phase
+from drivetrain_trainer.training.serving import TickServer
 from drivetrain_trainer.training.stop import StopReason
 
 if TYPE_CHECKING:
+    import torch
+
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.runtime.collector import CollectorProcess
     from drivetrain_trainer.runtime.replay import ReplayRing
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 class Boundary(Protocol):
     """What happens between two iterations."""
 
-    def snapshot_due(self, env_steps: int) -> bool:
-        """Whether the boundary at this step will want the environments' generator state."""
+    def due(self, env_steps: int) -> bool:
+        """Whether the boundary at this step has something to do, the same on every rank.
+
+        Then its tick brings the environments' generator state.
+        """
 
     def visit(self, cursor: Cursor) -> StopReason:
-        """Evaluate, checkpoint, decide; the same answer on every rank."""
+        """Evaluate, checkpoint, decide, where due; the same answer on every rank."""
 
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit metrics and progress where they are due, at an iteration's end."""
@@ -101,7 +105,6 @@ class OffPolicyLearner:
     ) -> None:
         self._settings = settings
         self._agent = agent
-        self._port = collector.port
         self._replay = replay
         self._boundary = boundary
         self._stop = stop
@@ -109,78 +112,60 @@ class OffPolicyLearner:
         self._tick = 0
         self._ready_tick = 0 if replay.size else settings.ticks_before_learning
         self._timeline = timeline
-        self._flow = flow
+        self._server = TickServer(
+            collector.port,
+            replay,
+            device=agent.device,
+            timeout_s=settings.tick_timeout_seconds,
+            timeline=timeline,
+            flow=flow,
+        )
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the rows that the first update needs are still being collected."""
+        return self._tick <= self._ready_tick
 
     def run(self) -> StopReason:
         """Train until the boundary, or a signal at any rank, ends it; at a boundary."""
         signalled = False
         while True:
             self._timeline.begin()
-            observation = self._await_requests()
             if signalled:
                 # One more tick, without an update, for the generator state of the checkpoint.
-                self._serve(observation, snapshot=True)
-                observation = self._await_requests()
-            with self._timeline.outside():
-                reason = self._boundary.visit(self._cursor)
-            if signalled:
-                reason = max(reason, StopReason.SIGNAL)
+                self._serve(snapshot=True)
+            reason = self._visit(signalled=signalled)
             if reason is not StopReason.NONE:
                 return reason
             for served in range(self._settings.env_steps_per_sync):
-                if served:
-                    observation = self._await_requests()
-                self._serve(observation, snapshot=self._snapshot_wanted(served))
+                self._serve(snapshot=self._snapshot_wanted(served))
             signalled = self._learn()
             self._cursor.iteration += 1
             self._timeline.end()
             self._boundary.report(self._cursor, self._timeline)
 
-    def _await_requests(self) -> torch.Tensor:
-        """Observations (N, o) of this tick; all rows of earlier ticks are in replay after."""
-        with self._timeline.measure(Phase.COLLECTOR_WAIT):
-            requests = [
-                self._port.await_request(
-                    self._tick,
-                    self._settings.tick_timeout_seconds,
-                    group=group,
-                    meanwhile=self._replay.meanwhile(self._tick - 1),
-                )
-                for group in range(self._port.groups)
-            ]
-        with self._timeline.measure(Phase.REPLAY_BATCH_WAIT):
-            self._replay.commit(self._tick - 1)
-        self._timeline.tracer.counter("replay rows", self._replay.size)
-        if len(requests) == 1:
-            return requests[0].observation
-        return torch.cat([request.observation for request in requests])
+    def _visit(self, *, signalled: bool) -> StopReason:
+        """What the boundary wants, if anything; only then must the collector stand still."""
+        if not signalled and not self._boundary.due(self._cursor.env_steps):
+            return StopReason.NONE
+        self._server.gather(self._tick)
+        with self._timeline.outside():
+            reason = self._boundary.visit(self._cursor)
+        return max(reason, StopReason.SIGNAL) if signalled else reason
 
-    def _serve(self, observation: torch.Tensor, *, snapshot: bool) -> None:
+    def _serve(self, *, snapshot: bool) -> None:
         """Answer a tick's requests with actions of one complete policy version."""
+        self._server.serve(
+            self._tick,
+            self._act,
+            epoch=self._cursor.iteration,
+            command=Command.SNAPSHOT if snapshot else Command.STEP,
+        )
         with self._timeline.measure(Phase.INFERENCE):
-            self._flow.mark_all(FlowPoint.INFERENCE, self._tick)
-            self._infer(observation)
-        command = Command.SNAPSHOT if snapshot else Command.STEP
-        with self._timeline.measure(Phase.COLLECTOR_RELEASE):
-            self._flow.mark_all(FlowPoint.RESPONSE, self._tick)
-            for group in range(self._port.groups):
-                self._port.respond(self._tick, self._cursor.iteration, None, command, group=group)
+            self._agent.observe(self._server.observation)
         self._tick += 1
         self._cursor.tick += 1
         self._cursor.env_steps += self._settings.env_steps_per_tick
-
-    def _infer(self, observation: torch.Tensor) -> None:
-        """Bring a tick's observations to the agent and its actions back into the slots."""
-        with self._timeline.measure(Phase.INFERENCE_H2D):
-            observation = observation.to(self._agent.device)
-        self._agent.observe(observation)
-        with self._timeline.measure(Phase.INFERENCE_FORWARD):
-            action = self._act(observation)
-            if action.is_cuda:  # the copy would wait for it all the same, and be blamed
-                torch.cuda.current_stream(action.device).synchronize()
-        with self._timeline.measure(Phase.INFERENCE_D2H):
-            for group, part in enumerate(action.tensor_split(self._port.groups)):
-                self._port.place(part, group=group)
 
     def _act(self, observation: torch.Tensor) -> torch.Tensor:
         if self._cursor.tick < self._settings.learning_starts:
@@ -191,7 +176,7 @@ class OffPolicyLearner:
         """The last tick before a boundary carries the generator state where that may be needed."""
         last = served == self._settings.env_steps_per_sync - 1
         after = self._cursor.env_steps + self._settings.env_steps_per_tick
-        return last and self._boundary.snapshot_due(after)
+        return last and self._boundary.due(after)
 
     def _learn(self) -> bool:
         """One call of updates, or only the ranks' agreement; True where a rank was signalled."""

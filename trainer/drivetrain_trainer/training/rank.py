@@ -170,9 +170,9 @@ class Rank:
     ) -> tuple[Family, ...]:
         """Boot it and wait for its environments; the families of their own metrics."""
         given = self._given
-        states = restored.env_rng_states if restored is not None else None
+        state = restored.env_rng_state if restored is not None else None
         self._collector.boot(
-            collector_boot(given, machinery, ranks.rank, states),
+            collector_boot(given, machinery, ranks.rank, state),
             flow=machinery.trace.flow(machinery.transport),
         )
         machinery.replay.attach(self._collector.ingress)

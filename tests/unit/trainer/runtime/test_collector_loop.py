@@ -155,8 +155,18 @@ def test_groups_of_environments_are_served_each_in_its_slot(start: Starter, capa
     assert rows.observation[:, 0].tolist() == environments * 12
     expected = [row for tick in range(12) for size in sizes for row in actions(tick, size).tolist()]
     assert torch.equal(rows.action, torch.tensor(expected))
-    randoms = rows.observation[:7, 2].tolist()
-    assert len(set(randoms)) == 7, "groups draw from generators of their own"
+    assert run.transport.ingress.counters().published_sequence == 12, "a chunk a vector"
+
+
+def test_groups_draw_one_stream_in_the_order_of_ticks_and_environments(start: Starter) -> None:
+    run = start(runtime=settings(num_envs=7, capacity=3))
+    run.learner.serve(4)
+    run.learner.settle()
+    generator = torch.Generator().manual_seed(SEED)
+    stream = torch.rand(7 * 5, generator=generator)
+    rows = LAYOUT.view(run.learner.rows)
+    assert torch.equal(rows.observation[:, 2], stream[: 7 * 4])
+    assert torch.equal(rows.next_observation[:, 2], stream[7:])
 
 
 def test_episodes_that_begin_anew_are_marked_in_the_request(start: Starter) -> None:
@@ -224,29 +234,28 @@ def test_reports_come_as_seldom_as_asked_and_lose_nothing(start: Starter) -> Non
     assert (report.tick, report.ticks) == (8, 4)
 
 
-def test_a_snapshot_continues_the_environments_random_numbers(start: Starter) -> None:
-    runtime = settings(num_envs=3, capacity=2)
-    first = start(runtime=runtime)
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_snapshot_continues_the_environments_random_numbers(
+    start: Starter, before: int, capacity: int
+) -> None:
+    """Also with another number of groups than it was taken with."""
+    first = start(runtime=settings(num_envs=3, capacity=before))
     first.learner.serve(5, Command.SNAPSHOT)
     first.learner.settle()
     snapshot = first.transport.board.read_snapshot()
     assert snapshot is not None
     assert snapshot.tick == 5
-    assert len(snapshot.states) == 2
-    second = start(runtime=runtime, first_tick=5, rng_states=snapshot.states)
+    runtime = settings(num_envs=3, capacity=capacity)
+    second = start(runtime=runtime, first_tick=5, rng_state=snapshot.state)
     second.learner.settle()
-    reference = ScriptedEnv(ScriptedFactory(), 2, SEED)
-    reference.reset()
-    for _ in range(5):
-        reference.step(torch.zeros(2, ACTION_DIM))
-    observation = second.transport.ring.slot(0).observation
-    assert torch.equal(observation, reference.reset())
-
-
-def test_states_for_other_groups_are_refused() -> None:
-    state = torch.Generator().get_state()
-    with pytest.raises(ValueError, match="zip"):
-        Run(rng_states=(state, state))
+    stream = torch.rand(3 * 7, generator=torch.Generator().manual_seed(SEED))
+    found = [
+        row
+        for group in range(capacity)
+        for row in second.transport.ring.slot(group).observation[:, 2].tolist()
+    ]
+    assert found == stream[3 * 6 :].tolist()  # after a reset and five steps
 
 
 @pytest.mark.parametrize("dimension", [2, 9])

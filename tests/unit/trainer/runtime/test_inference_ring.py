@@ -75,7 +75,8 @@ def test_groups_share_the_environments_evenly(
 ) -> None:
     ring = InferenceRing.create(num_envs, 3, 2, capacity)
     assert [ring.group_size(group) for group in range(ring.groups)] == sizes
-    assert sum(sizes) == num_envs
+    rows = [row for group in range(ring.groups) for row in range(num_envs)[ring.group_rows(group)]]
+    assert rows == list(range(num_envs))
 
 
 @given(
@@ -284,10 +285,23 @@ def test_sizes_below_one_are_refused(name: str) -> None:
         InferenceRing.create(**sizes)
 
 
-def test_the_slots_have_the_budgets_size() -> None:
-    ring = InferenceRing.create(64, 17, 6, 4)
-    exact = 64 * 4 * (17 + 1 + 6) * 4
+@pytest.mark.parametrize("capacity", [1, 4, 16])
+def test_the_slots_have_the_budgets_size_whatever_their_number(capacity: int) -> None:
+    ring = InferenceRing.create(64, 17, 6, capacity)
+    exact = 64 * (17 + 1 + 6) * 4
     assert exact <= ring.memory.nbytes <= exact + 4096
+
+
+def test_requests_that_are_there_are_counted_without_waiting() -> None:
+    ring, collector, learner = ports(num_envs=4, capacity=3)
+    assert learner.arrived() == 0
+    for group in range(2):
+        ask(collector, 0, ring.group_size(group), group)
+    assert learner.arrived() == 2
+    learner.await_request(0, SOON, group=0)
+    assert learner.arrived() == 1
+    ask(collector, 0, ring.group_size(2), 2)
+    assert learner.arrived() == 2
 
 
 def test_a_sent_ring_is_the_same_memory() -> None:

@@ -142,14 +142,58 @@ def test_a_vector_is_split_into_contiguous_chunks_and_the_last_is_marked() -> No
 def test_a_tick_of_several_writes_is_whole_with_the_last() -> None:
     _, producer, consumer = ports(depth=4)
     sink = Sink()
-    producer.write(block(0, 2), 0, last=False)
-    assert consumer.poll(sink.append, 0) == 2
+    producer.write(block(0, 6), 0, last=False)
+    assert consumer.poll(sink.append, 0) == 4  # the slot that is full
     assert consumer.completed_tick == -1
     with pytest.raises(StaleTickError, match=r"tick 0: waited 0.0 s for its replay rows"):
         consumer.drain(sink.append, 0, timeout_s=0.001)
-    producer.write(block(2, 1), 0)
-    assert consumer.drain(sink.append, 0, timeout_s=SOON) == 1
-    assert sink.rows == [0, 1, 2]
+    producer.write(block(6, 1), 0)
+    assert consumer.drain(sink.append, 0, timeout_s=SOON) == 3
+    assert sink.rows == [float(row) for row in range(7)]
+
+
+@given(slot_rows=st.integers(1, 7), parts=st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_a_vector_makes_the_same_chunks_however_many_parts_it_comes_in(
+    slot_rows: int, parts: list[int]
+) -> None:
+    def chunks(parts: list[int]) -> list[tuple[int, int, bool, list[float]]]:
+        _, producer, consumer = ports(depth=40, slot_rows=slot_rows)
+        found, first = [], 0
+        for number, part in enumerate(parts, start=1):
+            producer.write(block(first, part), 0, last=number == len(parts))
+            first += part
+        while (chunk := consumer.peek()) is not None:
+            rows = chunk.rows[:, 0].tolist()
+            found.append((chunk.sequence, chunk.tick, chunk.last, rows))
+            consumer.release(chunk)
+        return found
+
+    assert chunks(parts) == chunks([sum(parts)])
+
+
+def test_what_a_tick_has_is_flushed_where_the_rest_never_comes() -> None:
+    ingress, producer, consumer = ports(depth=2)
+    producer.flush()
+    assert ingress.counters().published_sequence == 0
+    producer.write(block(0, 3), 0, last=False)
+    producer.flush()
+    producer.flush()
+    sink = Sink()
+    assert consumer.poll(sink.append, 0) == 3
+    assert consumer.completed_tick == -1
+    assert ingress.counters().published_sequence == 1
+
+
+def test_nothing_is_flushed_after_a_stop() -> None:
+    ingress, producer, consumer = ports(depth=2)
+    producer.write(block(0, 3), 0, last=False)
+    consumer.request_stop()
+    producer.flush()
+    assert ingress.counters().published_sequence == 0
+    assert producer.write(block(3, 2), 0) is WriteResult.STOPPED
+    counters = ingress.counters()
+    assert (counters.dropped_batches, counters.stop_returns) == (2, 1)  # of 3 + 2 rows, 4 a slot
+    assert consumer.peek() is None
 
 
 def test_a_tick_without_rows_is_whole_all_the_same() -> None:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 class EventManager:
-    """Resets worlds to the reference state as its terms change it."""
+    """Resets worlds to the reference state as its terms change it.
+
+    World after world is drawn, so that worlds get the same numbers whether they are reset at
+    once or some of them later: one stream serves them in their order, however an environment
+    is divided into parts that are stepped one after the other.
+    """
 
     def __init__(self, terms: tuple[ResetTerm, ...], physics: Physics, rng: ManagerRng) -> None:
         self._terms = terms
@@ -36,8 +41,12 @@ class EventManager:
             qpos=model.initial_qpos.repeat(len(ids), 1),
             qvel=model.initial_qvel.repeat(len(ids), 1),
         )
-        for term in self._terms:
-            term.apply(draft, self._rng)
+        for world in range(len(ids)):
+            row = slice(world, world + 1)
+            own = ResetDraft(model, qpos=draft.qpos[row], qvel=draft.qvel[row])
+            for term in self._terms:
+                term.apply(own, self._rng)
+            draft.qpos[row], draft.qvel[row] = own.qpos, own.qvel
         require_sound(ids, draft.qpos, "positions")
         require_sound(ids, draft.qvel, "velocities")
         self._physics.reset(ids, draft.qpos, draft.qvel)
