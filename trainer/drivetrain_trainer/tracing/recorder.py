@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 FLUSH_SECONDS: Final = 0.5
 PENDING_EVENTS: Final = 100_000
 """Events that wait for the disk at most: some ten megabytes."""
+_WRITTEN_AT_ONCE: Final = 1000
+"""Events that one write takes: together they fit half of the least bound of a trace."""
 WRITER_THREAD: Final = "trace_writer"
 _CLOSE_TIMEOUT_S: Final = 5.0
 _TRACK_ORDER: Final = 50
@@ -188,10 +190,11 @@ class FileTracer:
         )
 
     def _instant(self, name: str, args: Mapping[str, Argument] | None = None) -> str:
+        """Of the whole process, on the track of its main thread whichever thread says it."""
         more = "" if args is None else f',"args":{json.dumps(args)}'
         return (
             f'{{"ph":"i","s":"p","cat":"{_CATEGORY}","name":{json.dumps(name)},'
-            f'"pid":{self._pid},"tid":{self._thread_number()},'
+            f'"pid":{self._pid},"tid":{self._pid},'
             f'"ts":{_micro(time.perf_counter_ns())}{more}}}'
         )
 
@@ -247,15 +250,14 @@ class FileTracer:
 
     def _write_pending(self) -> None:
         lines = self._lines
-        count = len(lines)
-        data = "".join(lines[:count]).encode()
-        del lines[:count]
+        for _ in range(0, len(lines), _WRITTEN_AT_ONCE):  # what comes meanwhile is the next flush's
+            data = "".join(lines[:_WRITTEN_AT_ONCE]).encode()
+            del lines[:_WRITTEN_AT_ONCE]
+            self._segments.write(data)
         lost, self._lost = self._lost, 0
         if lost:
-            data += (self._instant("events lost", {"count": lost}) + ",\n").encode()
+            self._segments.write((self._instant("events lost", {"count": lost}) + ",\n").encode())
             log.warning("trace lost events: its disk is slow", count=lost, path=str(self.path))
-        if data:
-            self._segments.write(data)
 
     def _resolve_gpu(self) -> None:
         if self._gpu is None:

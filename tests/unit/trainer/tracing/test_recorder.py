@@ -142,6 +142,18 @@ def test_threads_are_named_apart_and_lose_nothing(open_trace: Any) -> None:
     assert validate([tracer.path]).sound
 
 
+def test_a_trace_that_another_thread_closes_is_sound(open_trace: Any) -> None:
+    tracer = open_trace()
+    with tracer.span("Iteration"):
+        pass
+    thread = threading.Thread(target=tracer.close, name="closing")
+    thread.start()
+    thread.join()
+    assert names(tracer.path)["thread_name"] == ["main"]
+    verdict = validate([tracer.path])
+    assert verdict.sound, verdict.faults
+
+
 def test_a_named_thread_keeps_its_name_and_place(open_trace: Any) -> None:
     tracer = open_trace()
 
@@ -181,6 +193,20 @@ def test_the_bound_holds_at_every_moment_and_the_newest_events_are_kept(
         assert names(path)["process_name"] == ["rank 0 learner"]
         assert names(path)["thread_name"] == ["main"]
     assert validate([older, newer]).sound
+
+
+def test_the_bound_holds_however_much_comes_between_two_flushes(
+    open_trace: Any, tmp_path: Path
+) -> None:
+    bound = 10**6  # the least that training.trace_max_megabytes may be
+    tracer = open_trace(max_bytes=bound)
+    for number in range(20_000):
+        tracer.complete("Learning", number, number + 1, args={"number": number})
+    tracer.close()
+    files = sorted(tmp_path.iterdir(), key=lambda path: ".older" not in path.name)
+    assert bound / 2 < sum(path.stat().st_size for path in files) <= bound
+    kept = [event["args"]["number"] for path in files for event in events(path)]
+    assert kept == list(range(kept[0], 20_000))
 
 
 def test_a_slow_disk_costs_events_that_are_counted_and_no_time(
