@@ -14,6 +14,8 @@ from drivetrain_api.artifacts.runtime_manifest import (
     RuntimeManifest,
     read_manifest,
 )
+from drivetrain_api.budget import memory_budget, sizes_of
+from drivetrain_api.compose import chosen
 from drivetrain_trainer.runtime.devices import RingKind
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from drivetrain_trainer.evidence.run_summary import SummaryWriter
     from drivetrain_trainer.runtime.devices import ResolvedDevices
     from drivetrain_trainer.runtime.inference_ring import InferenceFlight
-    from drivetrain_trainer.runtime.ingress import IngressCounters
+    from drivetrain_trainer.runtime.ingress_words import IngressCounters
+    from drivetrain_trainer.training.inputs import RankInput
 
 _FLIGHT = tuple(InferenceFlightEvidence.model_fields)
 
@@ -47,12 +50,7 @@ class ManifestWriter:
         return None if self._state is None else RuntimeManifest.model_validate(self._state)
 
     def begin(
-        self,
-        limits: Mapping[str, KnobLimits],
-        budget: MemoryBudget,
-        devices: ResolvedDevices,
-        *,
-        ipc_event_count: int | None = None,
+        self, limits: Mapping[str, KnobLimits], budget: MemoryBudget, devices: ResolvedDevices
     ) -> None:
         """Write what is decided before anything is booted.
 
@@ -60,15 +58,14 @@ class ManifestWriter:
             limits: Of the settings (`RuntimeSettings.limits`).
             budget: Of the rank's memory.
             devices: What its devices resolved to.
-            ipc_event_count: CUDA IPC events of the inference ring, where it lies on a device.
 
         Raises:
-            ValueError: a ring on a device without its count, or a count without such a ring.
+            ValueError: the budget is for a ring that does not lie where the devices say.
             FencedError, OSError: as of `SummaryWriter.write`.
         """
-        on_device = devices.ring is RingKind.CUDA
-        if on_device != (ipc_event_count is not None):
-            raise ValueError(f"{devices.ring.value} ring with ipc_event_count {ipc_event_count}")
+        ring_on_device = devices.ring is RingKind.CUDA
+        if budget.sizes.ring_on_device != ring_on_device:
+            raise ValueError(f"a {devices.ring.value} ring, but the budget is for another one")
         self._backend_device = devices.backend
         self._state = {
             "schema_version": RUNTIME_MANIFEST_VERSION,
@@ -78,8 +75,8 @@ class ManifestWriter:
             "runtime_limits": dict(limits),
             "devices": device_labels(devices),
         }
-        if ipc_event_count is not None:
-            self._state["inference_memory_budget"] = inference_memory(budget, ipc_event_count)
+        if ring_on_device:
+            self._state["inference_memory_budget"] = inference_memory(budget)
         self._tell(write=True)
 
     def note(
@@ -147,19 +144,41 @@ class ManifestWriter:
             self._summary.write()
 
 
+def rank_budget(given: RankInput, devices: ResolvedDevices) -> MemoryBudget:
+    """The memory budget of a rank with these devices."""
+    sizes = sizes_of(
+        given.spec,
+        observation_dim=given.task.observation_dim,
+        action_dim=given.task.action_dim,
+        on_device=devices.learner.startswith("cuda"),
+        ring_on_device=devices.ring is RingKind.CUDA,
+    )
+    return memory_budget(sizes)
+
+
+def begin_manifest(
+    given: RankInput, devices: ResolvedDevices, budget: MemoryBudget, summary: SummaryWriter | None
+) -> ManifestWriter:
+    """A rank's manifest, begun."""
+    writer = ManifestWriter(summary)
+    writer.begin(given.settings.limits(chosen(given.attempt.spec, given.task)), budget, devices)
+    return writer
+
+
 def tensor_memory(budget: MemoryBudget) -> dict[str, JsonValue]:
     """`tensor_memory_budget`: every part in bytes, and the sizes that they follow from."""
     parts: dict[str, JsonValue] = {
         field.name: getattr(budget, field.name) for field in fields(budget) if field.name != "sizes"
     }
     sizes: dict[str, JsonValue] = dict(asdict(budget.sizes))
-    return {**parts, "shared": budget.shared, "required": budget.required, "sizes": sizes}
+    sums = {"shared": budget.shared, "required": budget.required, "host": budget.host}
+    return {**parts, **sums, "sizes": sizes}
 
 
-def inference_memory(budget: MemoryBudget, ipc_event_count: int) -> InferenceMemoryEvidence:
+def inference_memory(budget: MemoryBudget) -> InferenceMemoryEvidence:
     """`inference_memory_budget` of a ring on a device."""
     figures = {
-        "ipc_event_count": ipc_event_count,
+        "ipc_event_count": budget.sizes.ipc_events,
         "ring_bytes": budget.inference_ring,
         "exact_bytes": budget.inference_exact,
         "total_bytes": budget.inference,

@@ -21,7 +21,7 @@ from drivetrain_trainer.evidence.fence import Fence
 from drivetrain_trainer.evidence.run_summary import SummaryWriter
 from drivetrain_trainer.runtime.devices import ResolvedDevices
 from drivetrain_trainer.runtime.inference_ring import InferenceFlight
-from drivetrain_trainer.runtime.ingress import IngressCounters
+from drivetrain_trainer.runtime.ingress_words import IngressCounters
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.training.manifest import ManifestWriter
 
@@ -31,6 +31,7 @@ SPEC = TrainingRunSpec(
     training=TrainingConfig(inference_slot_capacity=2, replay_ingress_slot_rows=3),
 )
 CPU = ResolvedDevices("auto", "cpu", "auto", "cpu")
+CPU_CARRIER = ResolvedDevices("auto", "cuda:0", "cpu", "cpu")
 GPU = ResolvedDevices("auto", "cuda:0", "auto", "cuda:0")
 NATIVE = ResolvedDevices("auto", "cuda:1", "auto", "cuda:1", backend="cuda:1")
 FLIGHT = InferenceFlight(
@@ -62,17 +63,12 @@ def ingress(**changes: Any) -> IngressCounters:
     return IngressCounters(**counted | changes)
 
 
-def begin(
-    writer: ManifestWriter, devices: ResolvedDevices = CPU, ipc_event_count: int | None = None
-) -> None:
-    on_device = devices is not CPU
-    sizes = sizes_of(SPEC, observation_dim=5, action_dim=2, on_device=on_device)
-    writer.begin(
-        RuntimeSettings.from_spec(SPEC).limits({"training": {"inference_slot_capacity": 2}}),
-        memory_budget(sizes),
-        devices,
-        ipc_event_count=ipc_event_count,
+def begin(writer: ManifestWriter, devices: ResolvedDevices = CPU, *, ring: bool = False) -> None:
+    sizes = sizes_of(
+        SPEC, observation_dim=5, action_dim=2, on_device=devices is not CPU, ring_on_device=ring
     )
+    limits = RuntimeSettings.from_spec(SPEC).limits({"training": {"inference_slot_capacity": 2}})
+    writer.begin(limits, memory_budget(sizes), devices)
 
 
 @pytest.fixture
@@ -131,21 +127,19 @@ def test_what_is_decided_is_written_before_anything_is_booted(
 
 def test_a_ring_on_a_device_has_a_budget_of_its_own() -> None:
     writer = ManifestWriter()
-    begin(writer, GPU, ipc_event_count=6)
+    begin(writer, GPU, ring=True)
     assert writer.manifest is not None
     section = writer.manifest.as_mapping()["inference_memory_budget"]
-    # 4 environments x 2 slots x (5 + 1 + 2) values
+    # 4 environments x (5 + 1 + 2) values; 2 slots x 3 events
     assert isinstance(section, dict)
     assert section["ring_bytes"] == 4 * 8 * 4
     assert section["ipc_event_count"] == 6
 
 
-@pytest.mark.parametrize(("devices", "count"), [(CPU, 3), (GPU, None)])
-def test_ipc_events_are_those_of_a_ring_on_a_device(
-    devices: ResolvedDevices, count: int | None
-) -> None:
-    with pytest.raises(ValueError, match="ipc_event_count"):
-        begin(ManifestWriter(), devices, ipc_event_count=count)
+@pytest.mark.parametrize(("devices", "ring"), [(CPU_CARRIER, True), (GPU, False)])
+def test_a_budget_for_another_ring_is_refused(devices: ResolvedDevices, ring: bool) -> None:
+    with pytest.raises(ValueError, match="another one"):
+        begin(ManifestWriter(), devices, ring=ring)
 
 
 def test_the_two_windows_are_kept_apart(tmp_path: Path, summary: SummaryWriter) -> None:
@@ -173,7 +167,7 @@ def test_a_completed_manifest_is_whole(
     tmp_path: Path, summary: SummaryWriter, devices: ResolvedDevices
 ) -> None:
     writer = ManifestWriter(summary)
-    begin(writer, devices, ipc_event_count=None if devices is CPU else 6)
+    begin(writer, devices, ring=devices is NATIVE)
     writer.note(
         flight=FLIGHT,
         ingress=ingress(),
