@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from drivetrain_api.artifacts.base import ArtifactModel
+from drivetrain_api.artifacts.shutdown import ShutdownReport
 from drivetrain_api.base import NonNegativeInt, Path, ShortText, StepOffset
 
 RANK_LOST: Final = "RankLostError"
@@ -43,3 +44,5 @@ class RankOutcome(ArtifactModel):
     """Environment steps over all ranks when it ended."""
     checkpoint: Path | None = None
     """Newest complete checkpoint."""
+    shutdown: ShutdownReport | None = None
+    """How the rank was taken down; null where it ended before it was watched."""

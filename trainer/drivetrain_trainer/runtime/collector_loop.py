@@ -16,6 +16,7 @@ import torch
 
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.envs.managers.log import declared_schema
+from drivetrain_trainer.physics.port import BackendWorkerError
 from drivetrain_trainer.runtime.collector import CollectorBoot, CollectorReady
 from drivetrain_trainer.runtime.collector_report import (
     CollectorPhase,
@@ -23,7 +24,7 @@ from drivetrain_trainer.runtime.collector_report import (
     flight_gauges,
 )
 from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpisodes
-from drivetrain_trainer.runtime.faults import ChildFailure, PeerDiedError
+from drivetrain_trainer.runtime.faults import ChildFailure, FailureClass, PeerDiedError
 from drivetrain_trainer.runtime.inference_ring import Command
 from drivetrain_trainer.runtime.ingress import WriteResult
 from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
@@ -82,7 +83,8 @@ def run(channel: Channel, learner: Peer) -> int:
     except PeerDiedError:
         return 1
     except Exception as error:  # noqa: BLE001  # told to the learner, which decides
-        channel.send(ChildFailure.of(error, collector.tick))
+        accused = FailureClass.BACKEND_WORKER if isinstance(error, BackendWorkerError) else None
+        channel.send(ChildFailure.of(error, collector.tick, accused))
         return 1
     finally:
         collector.close()

@@ -6,7 +6,7 @@ import signal
 import traceback
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
 _MESSAGE_LIMIT: Final = 4_000
 _TRACE_LIMIT: Final = 20_000
@@ -26,7 +26,8 @@ class FailureClass(StrEnum):
 class RuntimeFault(Exception):  # noqa: N818  # the abstract root; every fault below ends in Error
     """Root of the transport's faults."""
 
-    classification: ClassVar[FailureClass] = FailureClass.UNKNOWN
+    classification: FailureClass = FailureClass.UNKNOWN
+    """Whom it accuses."""
 
 
 class PeerDiedError(RuntimeFault):
@@ -57,12 +58,25 @@ class ChildFailure:
     trace: str
     tick: int | None = None
     """The tick that it happened in; None before the first."""
+    accused: FailureClass | None = None
+    """Whom the exception accuses, where that is not the child itself."""
 
     @classmethod
-    def of(cls, error: BaseException, tick: int | None = None) -> Self:
+    def of(
+        cls,
+        error: BaseException,
+        tick: int | None = None,
+        accused: FailureClass | None = None,
+    ) -> Self:
         """Describe `error`; bounded, so that sending it never waits for a reader."""
         trace = "".join(traceback.format_exception(error))
-        return cls(type(error).__name__, str(error)[:_MESSAGE_LIMIT], trace[-_TRACE_LIMIT:], tick)
+        return cls(
+            type(error).__name__,
+            str(error)[:_MESSAGE_LIMIT],
+            trace[-_TRACE_LIMIT:],
+            tick,
+            accused,
+        )
 
     def __str__(self) -> str:
         where = "" if self.tick is None else f" in tick {self.tick}"
@@ -78,6 +92,8 @@ class ChildFailedError(PeerDiedError):
         self.exitcode = exitcode
         self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
         self.failure = failure
+        if failure is not None and failure.accused is not None:
+            self.classification = failure.accused
         super().__init__(role, pid, str(failure) if failure else exit_reason(exitcode))
 
 

@@ -26,12 +26,11 @@ from drivetrain_trainer.training.mps_status import mps_status
 from drivetrain_trainer.training.traces import RankTrace, open_trace
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     from drivetrain_api.artifacts.run_config import RunConfig
     from drivetrain_api.metrics import Family
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.settings import RuntimeSettings
+    from drivetrain_trainer.training.cleanup import Cleanup
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.ranks import Ranks
 
@@ -50,17 +49,17 @@ class Machinery:
 
 
 def assemble(
-    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, stack: ExitStack
+    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, cleanup: Cleanup
 ) -> Machinery:
-    """Make the learner's side; what must be closed is given to `stack`."""
+    """Make the learner's side; what must be closed is given to `cleanup`."""
     spec, task = given.spec, given.task
     settings = given.settings
     trace = open_trace(given, ranks.rank, device, directory)
-    stack.callback(trace.tracer.close)
+    cleanup.add("close trace", trace.tracer.close)
     transport = Transport.create(
         settings, observation_dim=task.observation_dim, action_dim=task.action_dim
     )
-    stack.callback(transport.close)
+    cleanup.add("close transport", transport.close)
     replay = make_replay(
         transport.layout,
         settings.replay_rows,
@@ -68,7 +67,7 @@ def assemble(
         derived_seed(given.algo_seed, f"replay/{ranks.rank}"),
         tracer=trace.tracer,
     )
-    stack.callback(replay.close)
+    cleanup.add("close replay", replay.close)
     return Machinery(
         settings=settings,
         directory=directory,

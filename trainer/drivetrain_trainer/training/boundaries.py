@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drivetrain_api.artifacts.shutdown import LifePhase
 from drivetrain_trainer.tracing import NULL_TRACER
 from drivetrain_trainer.training.stop import StopReason
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.reports import Reports
     from drivetrain_trainer.training.schedule import Cursor
+    from drivetrain_trainer.training.supervisor import RankSupervisor
 
 
 @dataclass
@@ -25,6 +27,7 @@ class TrainingBoundary:
     evaluation: EvaluationSchedule
     checkpoints: Checkpointer
     reports: Reports
+    life: RankSupervisor
     tracer: Tracer = NULL_TRACER
 
     def due(self, env_steps: int) -> bool:
@@ -54,9 +57,9 @@ class TrainingBoundary:
     def _evaluate(self, cursor: Cursor) -> EvaluationOutcome | None:
         if not self.evaluation.due(cursor.env_steps):
             return None
-        with self.tracer.span("Evaluation"):
+        with self.life.during(LifePhase.EVALUATION), self.tracer.span("Evaluation"):
             return self.evaluation.visit(cursor)
 
     def _save(self, cursor: Cursor, *, evaluated_return: float | None = None) -> None:
-        with self.tracer.span("Checkpoint"):
+        with self.life.during(LifePhase.CHECKPOINT), self.tracer.span("Checkpoint"):
             self.checkpoints.save(cursor, evaluated_return=evaluated_return)

@@ -56,7 +56,9 @@ class PhaseTimeline:
 
     def __init__(self, tracer: Tracer = NULL_TRACER) -> None:
         self.tracer = tracer
-        self._measured = {phase: _Measured(phase, tracer) for phase in Phase}
+        self.active: Phase | None = None
+        """The phase entered last and not left; one that an exception ended stays."""
+        self._measured = {phase: _Measured(phase, self) for phase in Phase}
         self._wall = 0
         self._iterations = 0
         self._started: int | None = None
@@ -112,10 +114,12 @@ class PhaseTimeline:
 class _Measured:
     """Sums the time spent within it; made once, entered often."""
 
-    def __init__(self, phase: Phase, tracer: Tracer) -> None:
+    def __init__(self, phase: Phase, timeline: PhaseTimeline) -> None:
+        self._phase = phase
+        self._timeline = timeline
         self._label = METRICS[phase].label
         self._on_device = phase in _ON_DEVICE
-        self._tracer = tracer
+        self._tracer = timeline.tracer
         self._sum = 0
         self._running = 0
         """Of the iteration under way."""
@@ -138,6 +142,7 @@ class _Measured:
         return taken
 
     def __enter__(self) -> Self:
+        self._timeline.active = self._phase
         if self._on_device:
             self._begin = self._tracer.gpu_mark()
         self._cpu = self._tracer.cpu_ns()
@@ -151,6 +156,8 @@ class _Measured:
         trace: TracebackType | None,
     ) -> None:
         now = time.perf_counter_ns()
+        if kind is None:
+            self._timeline.active = None
         self._running += now - self._started
         self._tracer.complete(self._label, self._started, now, self._cpu)
         if self._on_device:

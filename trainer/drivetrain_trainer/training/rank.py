@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -12,6 +12,7 @@ import torch
 
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
 from drivetrain_api.artifacts.run_config import ActiveTerm, RunConfig
+from drivetrain_api.artifacts.shutdown import LifePhase
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.notices import without_effect
@@ -24,7 +25,6 @@ from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_config import write_run_config
 from drivetrain_trainer.evidence.run_summary import SummaryWriter
 from drivetrain_trainer.runtime.faults import StopRequestedError
-from drivetrain_trainer.runtime.settings import STOP_GRACE_S
 from drivetrain_trainer.training.assembly import (
     Machinery,
     assemble,
@@ -45,10 +45,13 @@ from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
 from drivetrain_trainer.training.reports import Reports, note_telemetry
 from drivetrain_trainer.training.schedule import Cursor
 from drivetrain_trainer.training.staleness import ReplayAges
+from drivetrain_trainer.training.supervisor import RankSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from drivetrain_api.artifacts.shutdown import ShutdownReport
     from drivetrain_api.metrics import Family
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
     from drivetrain_trainer.launcher.scratch import Scratch
@@ -69,20 +72,22 @@ _STATUS = {
 class Rank:
     """Trains; what it has learnt of itself so far is there for the outcome at any moment."""
 
-    def __init__(self, given: RankInput, collector: CollectorProcess, stop: StopSignal) -> None:
+    def __init__(
+        self,
+        given: RankInput,
+        collector: CollectorProcess,
+        stop: StopSignal,
+        supervisor: RankSupervisor,
+    ) -> None:
         self.cursor = Cursor()
         self.checkpoint: str | None = None
         self.summary: SummaryWriter | None = None
         self._given = given
         self._collector = collector
         self._stop = stop
-        self._stack = ExitStack()
+        self._supervisor = supervisor
         self._run_config: RunConfig | None = None
         self._logger: TrainingLogger | None = None
-
-    def close(self) -> None:
-        """Let go of everything, last made first."""
-        self._stack.close()
 
     def end_telemetry(self) -> None:
         """Write what backends still have to, within a bound, and tell the summary how it went."""
@@ -106,20 +111,24 @@ class Rank:
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         devices = rank_devices(given, local_rank)
         device = torch.device(devices.learner)
-        ranks = join_ranks(device)
-        self._stack.callback(ranks.close)
+        ranks = join_ranks(device, self._stop.interrupt)
+        cleanup = self._supervisor.cleanup
+        cleanup.add("leave process group", ranks.close)
+        self._supervisor.know(cursor=self.cursor, ranks=ranks)
         seed_globals(given, ranks.rank)
         directory = claim_directory(given, ranks)
         if ranks.leads:
             self.summary = SummaryWriter.start(directory, given.spec)
             for notice in without_effect(given.spec):
                 log.warning("setting is without effect", key=notice.path, reason=notice.message)
-        machinery = assemble(given, ranks, device, directory, self._stack)
+        machinery = assemble(given, ranks, device, directory, cleanup)
+        self._supervisor.know(transport=machinery.transport, replay=machinery.replay)
         if self.summary is not None and machinery.trace.directory is not None:
             self.summary.note(trace_path=str(machinery.trace.directory))
         restored = self._restore(machinery, ranks)
         families = self._start_collector(machinery, ranks, restored, devices)
-        self._logger = logger = self._stack.enter_context(
+        self._logger = logger = cleanup.enter(
+            "close telemetry",
             open_logger(
                 given,
                 ranks,
@@ -128,7 +137,7 @@ class Rank:
                 env_steps=self.cursor.env_steps,
                 run_config=self._run_config,
                 families=families,
-            )
+            ),
         )
         return self._learn(machinery, ranks, logger, restored)
 
@@ -147,6 +156,7 @@ class Rank:
             checkpoint, agent=machinery.agent, replay=machinery.replay, rank=ranks.rank
         )
         self.cursor = restored.cursor
+        self._supervisor.know(cursor=self.cursor)
         self.checkpoint = found
         log.info("resumed", checkpoint=found, env_steps=restored.cursor.env_steps)
         return restored
@@ -209,13 +219,14 @@ class Rank:
         checkpoints = self._checkpoints(machinery, ranks, reports, evaluation, progress)
         tracer = machinery.trace.tracer
         timeline = PhaseTimeline(tracer)
+        supervisor = self._supervisor
         learner = OffPolicyLearner(
             LoopSettings.of(machinery.settings, ranks.world_size),
             agent=machinery.agent,
             collector=self._collector,
             replay=machinery.replay,
             boundary=TrainingBoundary(
-                self._given.target_env_steps, evaluation, checkpoints, reports, tracer
+                self._given.target_env_steps, evaluation, checkpoints, reports, supervisor, tracer
             ),
             stop=self._stop,
             cursor=self.cursor,
@@ -223,9 +234,11 @@ class Rank:
             flow=machinery.trace.flow(machinery.transport),
         )
         progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
+        supervisor.enter_loop(learner, timeline)
         reason = learner.run()
+        supervisor.enter_finish()
         if checkpoints.saved_env_steps != self.cursor.env_steps:
-            with tracer.span("Checkpoint"):
+            with supervisor.during(LifePhase.CHECKPOINT), tracer.span("Checkpoint"):
                 checkpoints.save(self.cursor)
         reports.finish(self.cursor, timeline)
         log.info(
@@ -317,26 +330,58 @@ class Rank:
 
 def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) -> ExitCode:
     """Train as this rank; the summary and the outcome say how it ended, whatever happened."""
-    rank = Rank(given, collector, stop)
+    supervisor = RankSupervisor(collector, stop)
+    rank = Rank(given, collector, stop, supervisor)
+    end = _live(rank, supervisor)
+    supervisor.take_down_collector()
+    # Told before backends and ranks are waited for: a launcher that loses patience may kill
+    # this process from now on.
+    _tell(given.scratch, rank, end, supervisor.report())
+    told = len(supervisor.cleanup.errors)
+    rank.end_telemetry()
+    supervisor.cleanup.close()
+    if len(supervisor.cleanup.errors) > told:
+        _tell(given.scratch, rank, end, supervisor.report())
+    supervisor.log()
+    return end.code
+
+
+@dataclass(frozen=True)
+class _End:
+    """How the rank's life ended."""
+
+    code: ExitCode
     error: BaseException | None = None
+
+
+def _live(rank: Rank, supervisor: RankSupervisor) -> _End:
+    """Train, and tell the supervisor why it ended."""
     try:
         reason = rank.train()
-        code = ExitCode.DONE if reason.complete else ExitCode.CHECKPOINTED
     except StopRequestedError:
-        code = ExitCode.CHECKPOINTED
-    except (SpecError, CheckpointError) as refused:
-        code, error = ExitCode.REFUSED, refused
-    except NonFiniteTrainingError as broken:
-        code, error = ExitCode.BROKEN, broken
-    except Exception as failure:
-        code, error = ExitCode.FAILED, named(failure)
-        log.exception("training failed")
-    end = collector.stop(STOP_GRACE_S)
-    log.info("collector ended", how=str(end))
-    _write_outcome(given.scratch, rank, code, error)
-    rank.end_telemetry()
-    rank.close()
-    return code
+        supervisor.stopped()
+        return _End(ExitCode.CHECKPOINTED)
+    except BaseException as failure:  # even an exit() in a task's code must not end it silently
+        error = named(failure)
+        if supervisor.stopped_in_start_up(error):
+            supervisor.stopped()
+            return _End(ExitCode.CHECKPOINTED)
+        supervisor.failed(error)
+        code = _code_of(error)
+        if code is ExitCode.FAILED:
+            log.exception("training failed")
+        return _End(code, error)
+    if reason.complete:
+        supervisor.completed()
+        return _End(ExitCode.DONE)
+    supervisor.stopped()
+    return _End(ExitCode.CHECKPOINTED)
+
+
+def _code_of(error: BaseException) -> ExitCode:
+    if isinstance(error, (SpecError, CheckpointError)):
+        return ExitCode.REFUSED
+    return ExitCode.BROKEN if isinstance(error, NonFiniteTrainingError) else ExitCode.FAILED
 
 
 @contextmanager
@@ -348,22 +393,30 @@ def _told_where_unwritten() -> Iterator[None]:
         log.warning("run summary not written", reason=str(unwritten))
 
 
-def _write_outcome(
-    scratch: Scratch | None, rank: Rank, code: ExitCode, error: BaseException | None
-) -> None:
-    status = _STATUS.get(code, RunStatus.FAILED)
+def _tell(scratch: Scratch | None, rank: Rank, end: _End, shutdown: ShutdownReport) -> None:
+    """Write summary and outcome; again, where the way out brought further errors."""
+    status = _STATUS.get(end.code, RunStatus.FAILED)
     if rank.summary is not None:
         with _told_where_unwritten():
-            rank.summary.finish(status, error)
+            rank.summary.finish(status, end.error)
     number = int(os.environ.get("RANK", "0"))
     outcome = RankOutcome(
         rank=number,
-        exit_code=int(code),
+        exit_code=int(end.code),
         status=status,
-        error_type=type(error).__name__ if error is not None else None,
-        error=str(error)[:4096] if error is not None else None,
+        error_type=type(end.error).__name__ if end.error is not None else None,
+        error=str(end.error)[:4096] if end.error is not None else None,
         env_steps=rank.cursor.env_steps,
         checkpoint=rank.checkpoint,
+        shutdown=shutdown,
     )
     if scratch is not None:
-        write_text_atomically(scratch.outcome(number), outcome.to_json())
+        _write_outcome(scratch.outcome(number), outcome)
+
+
+def _write_outcome(path: Path, outcome: RankOutcome) -> None:
+    """Write it, or write it again as of the first time: that is when the rank ended."""
+    first = path.stat().st_mtime if path.exists() else None
+    write_text_atomically(path, outcome.to_json())
+    if first is not None:
+        os.utime(path, (first, first))

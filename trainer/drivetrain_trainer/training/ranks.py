@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 import torch
 import torch.distributed as dist
 
-from drivetrain_trainer.runtime.faults import RankLostError
+from drivetrain_trainer.runtime.faults import RankLostError, StopRequestedError
+
+if TYPE_CHECKING:
+    from drivetrain_trainer.runtime.doorbell import Interrupt
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+_LOOK_S: Final = 0.1
+"""How often a stop is looked for while the others are waited for."""
 
 
-def named(failure: Exception) -> Exception:
+def named(failure: BaseException) -> BaseException:
     """A failed collective by its own name; any other failure as it is.
 
     NCCL's failures have a class of their own; gloo raises plain RuntimeError, with the place in
@@ -75,10 +82,18 @@ class Ranks:
             dist.destroy_process_group()
 
 
-def join_ranks(device: torch.device) -> Ranks:
+def join_ranks(device: torch.device, interrupt: Interrupt | None = None) -> Ranks:
     """The ranks that torchrun's environment names; nccl for CUDA gradients, gloo for the rest.
 
     Host values (`broadcast`, `greatest`) travel by gloo on every device.
+
+    Args:
+        device: Of the gradients.
+        interrupt: Ends the wait for the other ranks.
+
+    Raises:
+        StopRequestedError: `interrupt` was set.
+        DistError: the others did not come within `COLLECTIVE_TIMEOUT`.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -86,5 +101,25 @@ def join_ranks(device: torch.device) -> Ranks:
     if world_size == 1:
         return Ranks(rank=rank, world_size=1, local_rank=local_rank)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+    _join(backend, interrupt)
     return Ranks(rank=rank, world_size=world_size, local_rank=local_rank, group=dist.group.WORLD)
+
+
+def _join(backend: str, interrupt: Interrupt | None) -> None:
+    """Meet the others in a thread of its own: no signal's handler runs within the call."""
+    failed: list[BaseException] = []
+
+    def meet() -> None:
+        try:
+            dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+        except BaseException as error:  # noqa: BLE001  # raised below, in the caller's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=meet, name="join ranks", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK_S)
+        if interrupt is not None and interrupt.is_set() and thread.is_alive():
+            raise StopRequestedError
+    if failed:
+        raise failed[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from drivetrain_trainer.runtime.doorbell import Interrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 
@@ -34,6 +35,10 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.interrupt = Interrupt()
+        self.signal: str | None = None
+        """Name of the first signal."""
+        self.on_request: Callable[[], None] | None = None
+        """Called by the signal's handler, once: it may look, and must not wait or raise."""
 
     @property
     def requested(self) -> bool:
@@ -46,5 +51,9 @@ class StopSignal:
             signal.signal(number, self._remember)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
+        if self.signal is None:
+            self.signal = signal.Signals(number).name
+            if self.on_request is not None:
+                self.on_request()
         self.interrupt.set()
