@@ -41,3 +41,6 @@ ENV_MPS_PIPES: Final = "DRIVETRAIN_MPS_PIPES"
 """Written by the launcher for its ranks. Value: JSON list of [GPU UUID, MPS pipe directory]."""
 ENV_WANDB_API_KEY: Final = "WANDB_API_KEY"
 """Read by the client of Weights & Biases; from the Secret that the run names."""
+ENV_SOAK_SECONDS: Final = "DRIVETRAIN_SOAK_SECONDS"
+"""Written by the launcher, and by the soak monitor, for the ranks. Value: seconds of training
+after which the run ends, complete."""

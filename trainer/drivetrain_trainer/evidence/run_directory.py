@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RUN_CONFIG: Final = "run_config.json"
 RUN_SUMMARY: Final = "run_summary.json"
 CHECKPOINTS: Final = "checkpoints"
+SOAK: Final = "soak.json"
 
 _PRIVATE = ".drivetrain"
 _OWNER = "owner.json"

@@ -14,7 +14,13 @@ from drivetrain_trainer.evidence.checkpoint_manifest import (
     Checkpoint,
     CheckpointError,
 )
-from drivetrain_trainer.evidence.run_directory import CHECKPOINTS, RUN_CONFIG, RUN_SUMMARY, uri_of
+from drivetrain_trainer.evidence.run_directory import (
+    CHECKPOINTS,
+    RUN_CONFIG,
+    RUN_SUMMARY,
+    SOAK,
+    uri_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,12 +28,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FILES: Final = {"run_summary": RUN_SUMMARY, "run_config": RUN_CONFIG, "video": "play_video.mp4"}
+FILES: Final = {
+    "run_summary": RUN_SUMMARY,
+    "run_config": RUN_CONFIG,
+    "soak": SOAK,
+    "video": "play_video.mp4",
+}
 """Name of an artifact -> file of the run directory."""
 
 
 def list_artifacts(directory: Path, storage: Path) -> tuple[Artifact, ...]:
-    """Summary, configuration, video, and the best and the last checkpoint, where they are there.
+    """Summary, configuration, soak, video, the best and the last checkpoint, where they are there.
 
     Args:
         directory: The run directory.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from drivetrain_api.artifacts.run_summary import RunSummary
     from drivetrain_api.digest import MpsReport
-    from drivetrain_api.status import Artifact, Progress
+    from drivetrain_api.status import Artifact, Progress, SoakDigest
     from drivetrain_trainer.launcher.outcome import Verdict
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,7 @@ def final_digest(
     summary: RunSummaryDigest | None = None,
     artifacts: tuple[Artifact, ...] = (),
     mps: MpsReport | None = None,
+    soak: SoakDigest | None = None,
 ) -> Digest:
     """The report of an attempt that has ended."""
     return Digest(
@@ -49,6 +50,7 @@ def final_digest(
         run_summary=summary,
         artifacts=artifacts,
         mps=mps,
+        soak=soak,
     )
 
 

@@ -46,6 +46,7 @@ from drivetrain_trainer.launcher.reachability import (
 from drivetrain_trainer.launcher.scratch import Scratch
 from drivetrain_trainer.launcher.service_account import HOST
 from drivetrain_trainer.launcher.settings import LauncherSettings, Rendezvous
+from drivetrain_trainer.launcher.soak import AttemptSoak, NoSoak
 from drivetrain_trainer.launcher.supervise import LINGER_SECONDS, Supervisor
 from drivetrain_trainer.launcher.torchrun import (
     RANK_MODULE,
@@ -59,9 +60,12 @@ if TYPE_CHECKING:
 
     from drivetrain_api.attempt import AttemptSpec
     from drivetrain_api.digest import Digest
+    from drivetrain_api.soak import SoakConfig
+    from drivetrain_api.status import SoakDigest
     from drivetrain_api.trainingrun import TrainingRunSpec
     from drivetrain_trainer.launcher.mps.mode import Mps
     from drivetrain_trainer.launcher.signals import StopSignals
+    from drivetrain_trainer.launcher.soak import Soak
 
 log = structlog.get_logger(__name__)
 
@@ -106,6 +110,7 @@ class Launch:
     publisher: ProgressPublisher | None = None
     grace_seconds: float = LEAST_GRACE_SECONDS
     mps: Mps = field(default_factory=DisabledMps)
+    soak: SoakDigest | None = None
 
     def __post_init__(self) -> None:
         self.settings = LauncherSettings.of(self.environ)
@@ -152,13 +157,14 @@ class Launch:
             return Verdict(ExitCode.CHECKPOINTED, f"stopped by {name} before training began")
         adopt_orphans()
         self._start_mps(checked.spec, scratch, rendezvous.ranks, publisher)
+        soak = self._start_soak(checked.spec.soak, attempt, rendezvous)
         supervisor = Supervisor(
             signals=self.signals,
             publisher=publisher,
             scratch=scratch,
             ranks=rendezvous.ranks,
             memory=MemoryCgroup(),
-            companion=Watched(self.mps, publisher),
+            companion=soak.beside(Watched(self.mps, publisher)),
             grace_seconds=checked.spec.grace_period_seconds,
             alone=rendezvous.nodes == 1,
         )
@@ -170,9 +176,21 @@ class Launch:
             grace_seconds=checked.spec.grace_period_seconds,
             module=self.module,
         )
-        torchrun = start_torchrun(plan, {**self.environ, **self.mps.environment()})
+        environ = {**self.environ, **self.mps.environment(), **soak.environment()}
+        torchrun = start_torchrun(plan, environ)
         log.info("torchrun started", pid=torchrun, ranks=list(rendezvous.ranks))
-        return judge(rendezvous.ranks, scratch, supervisor.run(torchrun))
+        ending = supervisor.run(torchrun)
+        verdict = judge(rendezvous.ranks, scratch, ending)
+        self.soak = soak.conclude(ending, verdict)
+        return verdict
+
+    def _start_soak(
+        self, config: SoakConfig | None, attempt: AttemptSpec, rendezvous: Rendezvous
+    ) -> Soak:
+        """The monitor, where one is asked for; the run's files are rank 0's."""
+        if config is None or not rendezvous.leads:
+            return NoSoak()
+        return AttemptSoak(config, attempt, self.settings.storage, self.signals)
 
     def _meet(self, rendezvous: Rendezvous) -> None:
         """Wait until the first pod can be reached, or, where this is it, found."""
@@ -235,7 +253,7 @@ class Launch:
         number, progress, mps = self.attempt.attempt, self.publisher.latest, self.publisher.mps
         directory = find_run_directory(self.attempt, self.settings.storage)
         if directory is None or self.rendezvous is None or not self.rendezvous.leads:
-            return final_digest(number, verdict, progress=progress, mps=mps)
+            return final_digest(number, verdict, progress=progress, mps=mps, soak=self.soak)
         status = _STATUS.get(verdict.exit_code, RunStatus.FAILED)
         failed = status is RunStatus.FAILED
         storage = self.settings.storage
@@ -259,6 +277,7 @@ class Launch:
             summary=summarise(summary, storage, directory) if summary is not None else None,
             artifacts=list_artifacts(directory, storage),
             mps=mps,
+            soak=self.soak,
         )
 
 

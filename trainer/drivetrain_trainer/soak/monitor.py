@@ -106,13 +106,14 @@ class Monitor:
         where = f" at iteration {tick.iteration}, {tick.env_steps} steps" if tick else ""
         return _stale("stall", f"no tick for {still:.1f} s{where} (limit {settings.stale_s:g} s)")
 
-    @property
-    def overrun(self) -> bool:
-        """Whether it goes on although it has trained for the length that was asked for."""
+    def overrun(self) -> SoakFinding | None:
+        """Why it has to be ended although it trains: it was asked to be over by now."""
         first, duration = self.timing.first_tick, self.settings.duration_s
         if first is None or duration is None:
-            return False
-        return self.elapsed - first >= duration + self.settings.stale_s
+            return None
+        if self.elapsed - first < duration + self.settings.stale_s:
+            return None
+        return _stale("overrun", f"still trains {self.settings.stale_s:g} s after {duration:g} s")
 
     def _with_tick(self, sample: Sample, at: float) -> Sample:
         """The sample with what the run told of itself by now."""
