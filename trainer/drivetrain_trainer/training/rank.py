@@ -38,6 +38,7 @@ from drivetrain_trainer.training.boundaries import TrainingBoundary
 from drivetrain_trainer.training.checkpointing import Checkpointer, Restored, restore
 from drivetrain_trainer.training.devices import rank_devices
 from drivetrain_trainer.training.evaluation import EvaluationSchedule
+from drivetrain_trainer.training.manifest import begin_manifest, rank_budget
 from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.progress import ProgressReporter
@@ -57,8 +58,10 @@ if TYPE_CHECKING:
     from drivetrain_trainer.launcher.scratch import Scratch
     from drivetrain_trainer.runtime.collector import CollectorProcess
     from drivetrain_trainer.runtime.devices import ResolvedDevices
+    from drivetrain_trainer.runtime.transport import Transport
     from drivetrain_trainer.telemetry.logger import TrainingLogger
     from drivetrain_trainer.training.inputs import RankInput
+    from drivetrain_trainer.training.manifest import ManifestWriter
     from drivetrain_trainer.training.stop import StopReason, StopSignal
 
 log = structlog.get_logger(__name__)
@@ -88,6 +91,8 @@ class Rank:
         self._supervisor = supervisor
         self._run_config: RunConfig | None = None
         self._logger: TrainingLogger | None = None
+        self._manifest: ManifestWriter | None = None
+        self._transport: Transport | None = None
 
     def end_telemetry(self) -> None:
         """Write what backends still have to, within a bound, and tell the summary how it went."""
@@ -98,6 +103,15 @@ class Rank:
             note_telemetry(self.summary, counts)
             with _told_where_unwritten():
                 self.summary.write()
+
+    def end_manifest(self, shutdown: ShutdownReport, *, reached_end: bool) -> None:
+        """The last counters and the way it ended, for the summary's last write."""
+        manifest, transport = self._manifest, self._transport
+        if manifest is None:
+            return
+        if transport is not None and self._logger is not None:
+            manifest.note(ingress=transport.ingress.counters())
+        manifest.complete(shutdown=shutdown.model_dump(mode="json"), reached_end=reached_end)
 
     def train(self) -> StopReason:
         """Set up, train, finish at a boundary; why it ended.
@@ -121,7 +135,10 @@ class Rank:
             self.summary = SummaryWriter.start(directory, given.spec)
             for notice in without_effect(given.spec):
                 log.warning("setting is without effect", key=notice.path, reason=notice.message)
+        budget = rank_budget(given, devices)
+        self._manifest = begin_manifest(given, devices, budget, self.summary)
         machinery = assemble(given, ranks, device, directory, cleanup)
+        self._transport = machinery.transport
         self._supervisor.know(transport=machinery.transport, replay=machinery.replay)
         if self.summary is not None and machinery.trace.directory is not None:
             self.summary.note(trace_path=str(machinery.trace.directory))
@@ -221,7 +238,11 @@ class Rank:
         timeline = PhaseTimeline(tracer)
         supervisor = self._supervisor
         learner = OffPolicyLearner(
-            LoopSettings.of(machinery.settings, ranks.world_size),
+            LoopSettings.of(
+                machinery.settings,
+                ranks.world_size,
+                grace_seconds=self._given.spec.grace_period_seconds,
+            ),
             agent=machinery.agent,
             collector=self._collector,
             replay=machinery.replay,
@@ -276,6 +297,7 @@ class Rank:
             summary=self.summary,
             ages=ReplayAges.of(machinery.settings),
             group=ranks.group,
+            manifest=self._manifest,
         )
 
     def _evaluation(
@@ -330,7 +352,7 @@ class Rank:
 
 def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) -> ExitCode:
     """Train as this rank; the summary and the outcome say how it ended, whatever happened."""
-    supervisor = RankSupervisor(collector, stop)
+    supervisor = RankSupervisor(collector, stop, grace_seconds=given.spec.grace_period_seconds)
     rank = Rank(given, collector, stop, supervisor)
     end = _live(rank, supervisor)
     supervisor.take_down_collector()
@@ -386,18 +408,22 @@ def _code_of(error: BaseException) -> ExitCode:
 
 @contextmanager
 def _told_where_unwritten() -> Iterator[None]:
-    """A newer attempt owns the summary now, or the disk is full: the outcome still counts."""
+    """A newer attempt owns the summary, the disk is full, or it is none that a reader would take.
+
+    The outcome counts all the same.
+    """
     try:
         yield
-    except (FencedError, OSError) as unwritten:
+    except (FencedError, OSError, ValueError) as unwritten:
         log.warning("run summary not written", reason=str(unwritten))
 
 
 def _tell(scratch: Scratch | None, rank: Rank, end: _End, shutdown: ShutdownReport) -> None:
     """Write summary and outcome; again, where the way out brought further errors."""
     status = _STATUS.get(end.code, RunStatus.FAILED)
-    if rank.summary is not None:
-        with _told_where_unwritten():
+    with _told_where_unwritten():
+        rank.end_manifest(shutdown, reached_end=status is RunStatus.COMPLETED)
+        if rank.summary is not None:
             rank.summary.finish(status, end.error)
     number = int(os.environ.get("RANK", "0"))
     outcome = RankOutcome(
