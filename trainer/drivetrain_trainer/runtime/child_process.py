@@ -7,6 +7,7 @@ tracker runs beside it, and it can start before the parent imports anything heav
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -45,6 +46,7 @@ class ChildProcess:
         self._process = process
         self._error = error
         self._dying = threading.Lock()
+        self._reaping = threading.Lock()
         self.peer: Peer = ChildPeer(self)
 
     @classmethod
@@ -61,7 +63,8 @@ class ChildProcess:
         The function is called with the child's end of the channel and the parent as `Peer`;
         what it returns is the exit status. The child dies with the thread that calls this
         (so call it from one that lives as long as the process) and leaves SIGINT and SIGTERM
-        to the parent from its first instant on.
+        to the parent from its first instant on. It leads a process group: what it starts
+        itself, such as a simulator, is killed with it, however it ends.
 
         Args:
             target: what runs in the child.
@@ -82,6 +85,7 @@ class ChildProcess:
                 pass_fds=[theirs.fileno()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
+                process_group=0,
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -97,19 +101,38 @@ class ChildProcess:
     @property
     def exitcode(self) -> int | None:
         """Exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
+        if self._process.returncode is None and readable(self.peer, 0.0):
+            self._reap()
+        return self._process.returncode
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; whether it has ended within `timeout_s` seconds."""
         if self._process.returncode is None and not readable(self.peer, timeout_s):
             return False
-        self._process.wait(_REAP_TIMEOUT_S)
+        if self._process.returncode is None:
+            self._reap()
         return True
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self._process.kill()
-        self._process.wait(_REAP_TIMEOUT_S)
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.peer.fileno(), signal.SIGKILL)
+        if not self.wait(_REAP_TIMEOUT_S):
+            raise TimeoutError(f"{self.role} process {self.pid} stays although it was killed")
+
+    def _reap(self) -> None:
+        """End what the child left behind, then take its exit status.
+
+        In this order: until it is taken, no other process can get the child's number, nor
+        another group.
+        """
+        with self._reaping:
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait(_REAP_TIMEOUT_S)
 
     def receive(self) -> object:
         """The child's next message, None where it is a failure (then in `failure`) or the end."""

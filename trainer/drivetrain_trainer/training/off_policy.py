@@ -58,10 +58,14 @@ class LoopSettings:
     learning_starts: int
     world_size: int
     tick_timeout_seconds: float
+    stop_timeout_seconds: float = math.inf
+    """From the request to stop to the collector's next request."""
 
     @classmethod
-    def of(cls, settings: RuntimeSettings, world_size: int) -> Self:
-        """The loop's part of the runtime settings."""
+    def of(
+        cls, settings: RuntimeSettings, world_size: int, *, grace_seconds: float = math.inf
+    ) -> Self:
+        """The loop's part of the runtime settings; a stop must be over in `grace_seconds`."""
         return cls(
             num_envs=settings.num_envs,
             batch_size=settings.batch_size,
@@ -70,6 +74,7 @@ class LoopSettings:
             learning_starts=settings.learning_starts,
             world_size=world_size,
             tick_timeout_seconds=settings.tick_timeout_s,
+            stop_timeout_seconds=grace_seconds / 3,
         )
 
     @property
@@ -119,6 +124,8 @@ class OffPolicyLearner:
             timeout_s=settings.tick_timeout_seconds,
             timeline=timeline,
             flow=flow,
+            stop=stop,
+            stop_timeout_s=settings.stop_timeout_seconds,
         )
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from drivetrain_trainer.runtime.faults import StopRequestedError
 from drivetrain_trainer.tracing import NO_FLOW, FlowPoint
 from drivetrain_trainer.training.phases import Phase
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.tracing import TickFlow
     from drivetrain_trainer.training.phases import PhaseTimeline
+    from drivetrain_trainer.training.stop import StopSignal
 
 
 class TickServer:
@@ -40,6 +42,8 @@ class TickServer:
         timeout_s: float,
         timeline: PhaseTimeline,
         flow: TickFlow = NO_FLOW,
+        stop: StopSignal | None = None,
+        stop_timeout_s: float = 0.0,
     ) -> None:
         """A server that waits at most `timeout_s` seconds for a request.
 
@@ -48,6 +52,9 @@ class TickServer:
             replay: takes the rows that come before the requests.
             device: of the agent.
             timeout_s: the longest time from an answer to the collector's next request.
+            stop: once it is requested, `stop_timeout_s` is all the time that is left for a
+                request: a collector that hangs must not use up the grace period.
+            stop_timeout_s: seconds.
             timeline: told how long each phase took.
             flow: marks the ticks' way in a trace.
         """
@@ -56,6 +63,8 @@ class TickServer:
         self._port = port
         self._replay = replay
         self._timeout_s = timeout_s
+        self._stop = stop
+        self._stop_timeout_s = min(stop_timeout_s, timeout_s)
         self._timeline = timeline
         self._flow = flow
         self._requests: list[Request] = []
@@ -109,13 +118,24 @@ class TickServer:
 
     def _await_next(self, tick: int) -> None:
         with self._timeline.measure(Phase.COLLECTOR_WAIT):
-            request = self._port.await_request(
-                tick,
-                self._timeout_s,
-                group=len(self._requests),
-                meanwhile=self._replay.meanwhile(tick - 1),
-            )
+            request = self._await_request(tick)
         self._requests.append(request)
+
+    def _await_request(self, tick: int) -> Request:
+        group, meanwhile = len(self._requests), self._replay.meanwhile(tick - 1)
+        if self._stop is not None:
+            try:
+                return self._port.await_request(
+                    tick,
+                    self._timeout_s,
+                    group=group,
+                    meanwhile=meanwhile,
+                    interrupt=self._stop.interrupt,
+                )
+            except StopRequestedError:
+                pass  # the boundary is still to be reached, but sooner
+        timeout_s = self._timeout_s if self._stop is None else self._stop_timeout_s
+        return self._port.await_request(tick, timeout_s, group=group, meanwhile=meanwhile)
 
     def _infer(self, tick: int, groups: range, act: Callable[[Tensor], Tensor]) -> None:
         """Bring groups' observations to the agent and its actions back into their slots."""

@@ -119,10 +119,14 @@ class _Cause:
 class RankSupervisor:
     """One rank's, from before its first part is made until after the last is closed."""
 
-    def __init__(self, collector: CollectorProcess, stop: StopSignal) -> None:
+    def __init__(
+        self, collector: CollectorProcess, stop: StopSignal, *, grace_seconds: float
+    ) -> None:
+        """Watch from now on; a stop must be over in `grace_seconds`."""
         self.cleanup = Cleanup()
         self._collector = collector
         self._stop = stop
+        self._collector_grace_s = min(STOP_GRACE_S, grace_seconds / 5)
         self._phase = LifePhase.START_UP
         self._cursor: Cursor | None = None
         self._first_tick: int | None = None
@@ -311,7 +315,7 @@ class RankSupervisor:
         )
 
     def _stop_collector(self) -> None:
-        end = self._collector.stop(STOP_GRACE_S)
+        end = self._collector.stop(self._collector_grace_s)
         self._collector_end = _collector_snapshot(
             self._collector.pid, end.exitcode, killed=end.killed
         )
