@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.metrics import MetricSchema
-from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+from drivetrain_trainer.runtime.inference_flight import InferenceFlight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

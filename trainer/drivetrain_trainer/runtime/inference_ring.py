@@ -8,6 +8,9 @@ stepped while the other's actions are inferred, and updates still fall only betw
 The slots divide the rows of the environments among them: together they are as large as the
 one slot of a single group, and hold its rows in the same order.
 
+The slots' tensors lie where the ring's storage has them: in host memory, or on a device. What
+is written here of ticks, epochs, bells and flights holds for either.
+
 A slot carries the tick and the epoch (the number of the policy) of what is in it, and both
 sides check them: a mismatch is a `ProtocolError`, never a wrong action.
 """
@@ -16,14 +19,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final, Self
 
 from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
 from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
+from drivetrain_trainer.runtime.inference_flight import FlightCounter, InferenceFlight
+from drivetrain_trainer.runtime.ring_storage import (
+    HOST,
+    Fence,
+    HostStorage,
+    RingShape,
+    RingStorage,
+    RingTensors,
+)
 from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 NO_EPOCH: Final = -1
 """Epoch of a request whose group has had no response yet."""
@@ -70,23 +83,6 @@ class Response:
 
 
 @dataclass(frozen=True)
-class InferenceFlight:
-    """Requests and responses under way, as the collector sees them (requests; ticks)."""
-
-    queue_depth: int
-    """Requests that the learner has not answered."""
-    action_backlog: int
-    """Answers that the collector has not taken."""
-    max_action_backlog: int
-    in_flight: int
-    """Requests whose answer has not been taken."""
-    max_in_flight: int
-    publication_lag: int
-    """Ticks between the newest request and the newest answer."""
-    max_publication_lag: int
-
-
-@dataclass(frozen=True)
 class RingState:
     """What stands in the shared slots; read by either side at any moment."""
 
@@ -106,9 +102,19 @@ class RingState:
 class _Slot:
     request: memoryview
     response: memoryview
-    observation: Tensor
-    done: Tensor
-    action: Tensor
+    shared: RingTensors
+
+    @property
+    def observation(self) -> Tensor:
+        return self.shared.observation
+
+    @property
+    def done(self) -> Tensor:
+        return self.shared.done
+
+    @property
+    def action(self) -> Tensor:
+        return self.shared.action
 
 
 class InferenceRing:
@@ -121,6 +127,7 @@ class InferenceRing:
         observation_dim: int,
         action_dim: int,
         capacity: int,
+        storage: RingStorage | None = None,
         memory: SharedMemory | None = None,
         requests: Doorbell | None = None,
         responses: Doorbell | None = None,
@@ -142,24 +149,37 @@ class InferenceRing:
         plan = MemoryPlan()
         self._header = plan.words(_LINE)
         self._headers = plan.words(2 * _LINE * capacity)
-        self._observation = plan.floats(num_envs, observation_dim)
-        self._done = plan.floats(num_envs)
-        self._action = plan.floats(num_envs, action_dim)
-        self.memory = memory or SharedMemory.create(plan.nbytes, "inference")
+        self.memory = memory or SharedMemory.create(plan.nbytes, "inference-words")
+        """Ticks, epochs and flags: in host memory, wherever the tensors are."""
+        self.storage: RingStorage = storage or HostStorage(
+            RingShape(num_envs, observation_dim, action_dim)
+        )
         self.requests = requests or Doorbell()
         self.responses = responses or Doorbell()
 
     @classmethod
     def create(
-        cls, num_envs: int, observation_dim: int, action_dim: int, capacity: int = 1
+        cls,
+        num_envs: int,
+        observation_dim: int,
+        action_dim: int,
+        capacity: int = 1,
+        *,
+        storage: RingStorage | None = None,
     ) -> Self:
-        """A ring for `num_envs` environments with `capacity` slots."""
+        """A ring for `num_envs` environments with `capacity` slots, in host memory by default."""
         return cls(
             num_envs=num_envs,
             observation_dim=observation_dim,
             action_dim=action_dim,
             capacity=capacity,
+            storage=storage,
         )
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory under it."""
+        return self.memory.nbytes + self.storage.host_bytes
 
     def group_size(self, group: int) -> int:
         """Environments of a group; sizes differ by one at most."""
@@ -171,9 +191,9 @@ class InferenceRing:
         first = group * smaller + min(group, larger)
         return slice(first, first + self.group_size(group))
 
-    def collector_port(self, learner: Peer) -> CollectorPort:
-        """The end of the process that steps the environments."""
-        return CollectorPort(self, learner)
+    def collector_port(self, learner: Peer, *, carrier: torch.device = HOST) -> CollectorPort:
+        """The end of the process that steps the environments, whose tensors are on `carrier`."""
+        return CollectorPort(self, learner, carrier)
 
     def learner_port(self, collector: Peer) -> LearnerPort:
         """The end of the process that holds the policy."""
@@ -197,22 +217,16 @@ class InferenceRing:
 
     def slot(self, group: int) -> _Slot:
         """Views of a group's slot."""
-        rows = self.group_rows(group)
-
-        def floats(offset: int, *columns: int) -> Tensor:
-            return self.memory.tensor((self.num_envs, *columns), torch.float32, offset)[rows]
-
         words = self.memory.words(self._headers + 2 * CACHE_LINE * group, 2 * _LINE)
         return _Slot(
             request=words[:_LINE],
             response=words[_LINE:],
-            observation=floats(self._observation, self.observation_dim),
-            done=floats(self._done),
-            action=floats(self._action, self.action_dim),
+            shared=self.storage.tensors().part(self.group_rows(group)),
         )
 
     def close(self) -> None:
         """Close memory and bells; a second time does nothing."""
+        self.storage.close()
         self.memory.close()
         self.requests.close()
         self.responses.close()
@@ -223,6 +237,7 @@ class InferenceRing:
             "observation_dim": self.observation_dim,
             "action_dim": self.action_dim,
             "capacity": self.capacity,
+            "storage": self.storage,
             "memory": self.memory,
             "requests": self.requests,
             "responses": self.responses,
@@ -235,20 +250,21 @@ class InferenceRing:
 class CollectorPort:
     """The collector's end: strictly request, then response, for each group in turn."""
 
-    def __init__(self, ring: InferenceRing, learner: Peer) -> None:
+    def __init__(self, ring: InferenceRing, learner: Peer, carrier: torch.device) -> None:
         self.groups = ring.groups
         self._ring = ring
+        self._storage = ring.storage
+        self._carried = carrier.type != ring.storage.device.type
         self._peer = learner
         self._header = ring.header()
         self._slots = [ring.slot(group) for group in range(ring.groups)]
+        self._own = [
+            self._buffers(slot.shared) if self._carried else slot.shared for slot in self._slots
+        ]
+        """What the environments see of each slot: the slot itself, or host memory beside it."""
         self._epochs = [NO_EPOCH] * ring.groups
         self._credits = 0
-        self._requested = 0
-        self._taken = 0
-        self._tick = 0
-        self._max_backlog = 0
-        self._max_in_flight = 0
-        self._max_lag = 0
+        self._flight = FlightCounter(self._answered)
 
     def request(self, tick: int, observation: Tensor, done: Tensor, *, group: int = 0) -> None:
         """Publish a group's observations for a tick and wake the learner.
@@ -259,19 +275,22 @@ class CollectorPort:
             done: (n,) where an episode ended in the step before.
             group: whose.
         """
-        slot = self._slots[group]
-        slot.observation.copy_(observation)
-        slot.done.copy_(done)
+        slot, own = self._slots[group], self._own[group]
+        self._storage.wait(Fence.RELEASED, group)
+        own.observation.copy_(observation)
+        own.done.copy_(done)
+        if self._carried:
+            slot.observation.copy_(own.observation, non_blocking=True)
+            slot.done.copy_(own.done, non_blocking=True)
+        self._storage.record(Fence.REQUESTED, group)
         slot.request[_TICK] = tick
         slot.request[_EPOCH] = self._epochs[group]
         self._ring.requests.ring()
-        self._requested += 1
-        self._tick = tick
-        self._observe_flight()
+        self._flight.requested(tick)
 
     def requested_observation(self, group: int = 0) -> Tensor:
         """(n, o) what the group's latest request published; valid until its next request."""
-        return self._slots[group].observation
+        return self._own[group].observation
 
     def await_response(
         self, tick: int, timeout_s: float | None = None, *, group: int = 0
@@ -288,28 +307,16 @@ class CollectorPort:
             if rings == 0:
                 raise StaleTickError(tick, timeout_s or 0.0, waiting_for="the learner's actions")
             self._credits += rings
-            self._observe_flight()
+            self._flight.observe()
         if self._header[_STOP]:
-            return Response(self._slots[group].action, self._epochs[group], Command.STOP)
+            return Response(self._own[group].action, self._epochs[group], Command.STOP)
         self._credits -= 1
-        self._taken += 1
+        self._flight.taken()
         return self._take(tick, group)
 
     def flight(self, *, reset: bool = False) -> InferenceFlight:
         """Gauges now and their maxima; `reset` starts the maxima anew."""
-        responded = self._header[_RESPONDED]
-        gauges = InferenceFlight(
-            queue_depth=max(self._requested - responded, 0),
-            action_backlog=max(responded - self._taken, 0),
-            max_action_backlog=self._max_backlog,
-            in_flight=self._requested - self._taken,
-            max_in_flight=self._max_in_flight,
-            publication_lag=self._lag(),
-            max_publication_lag=self._max_lag,
-        )
-        if reset:
-            self._max_backlog = self._max_in_flight = self._max_lag = 0
-        return gauges
+        return self._flight.gauges(reset=reset)
 
     def _take(self, tick: int, group: int) -> Response:
         slot = self._slots[group]
@@ -326,15 +333,23 @@ class CollectorPort:
                 found=epoch,
             )
         self._epochs[group] = epoch
-        return Response(slot.action, epoch, Command(slot.response[_EXTRA]))
+        self._storage.wait(Fence.PLACED, group)
+        own = self._own[group]
+        if self._carried:
+            own.action.copy_(slot.action, non_blocking=True)
+            self._storage.barrier()
+        return Response(own.action, epoch, Command(slot.response[_EXTRA]))
 
-    def _lag(self) -> int:
-        return max(self._tick - self._header[_RESPONDED_TICK], 0) if self._taken else 0
+    def _buffers(self, shared: RingTensors) -> RingTensors:
+        buffer = self._storage.buffer
+        return RingTensors(
+            buffer(*shared.observation.shape),
+            buffer(*shared.done.shape),
+            buffer(*shared.action.shape),
+        )
 
-    def _observe_flight(self) -> None:
-        self._max_backlog = max(self._max_backlog, self._header[_RESPONDED] - self._taken)
-        self._max_in_flight = max(self._max_in_flight, self._requested - self._taken)
-        self._max_lag = max(self._max_lag, self._lag())
+    def _answered(self) -> tuple[int, int]:
+        return self._header[_RESPONDED], self._header[_RESPONDED_TICK]
 
 
 class LearnerPort:
@@ -346,6 +361,7 @@ class LearnerPort:
         """Of each group, among all environments of the rank."""
         self.observation_shape = (ring.num_envs, ring.observation_dim)
         self._ring = ring
+        self._storage = ring.storage
         self._peer = collector
         self._header = ring.header()
         self._slots = [ring.slot(group) for group in range(ring.groups)]
@@ -393,6 +409,7 @@ class LearnerPort:
                 expected=(tick, self._epochs[group]),
                 found=found,
             )
+        self._storage.wait(Fence.REQUESTED, group)
         return Request(slot.observation, slot.done)
 
     def arrived(self) -> int:
@@ -403,6 +420,7 @@ class LearnerPort:
     def place(self, action: Tensor, *, group: int = 0) -> None:
         """Copy a group's actions (n, a), from any device, to where `respond` publishes them."""
         self._slots[group].action.copy_(action)
+        self._storage.record(Fence.PLACED, group)
         self._placed[group] = True
 
     def respond(
@@ -427,10 +445,11 @@ class LearnerPort:
         """
         slot = self._slots[group]
         if action is not None:
-            slot.action.copy_(action)
+            self.place(action, group=group)
         elif command is not Command.STOP and not self._placed[group]:
             raise ValueError(f"tick {tick}: {command.name} needs actions")
         self._placed[group] = False
+        self._storage.record(Fence.RELEASED, group)
         slot.response[_TICK] = tick
         slot.response[_EPOCH] = epoch
         slot.response[_EXTRA] = int(command)

@@ -46,8 +46,8 @@ class Transport:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of shared memory, as far as it has been touched."""
-        return self.ring.memory.nbytes + self.ingress.memory.nbytes + self.board.memory.nbytes
+        """Bytes of shared host memory, as far as it has been touched."""
+        return self.ring.host_bytes + self.ingress.memory.nbytes + self.board.memory.nbytes
 
     def close(self) -> None:
         """Close all of it; a second time does nothing. Views handed out stay valid."""

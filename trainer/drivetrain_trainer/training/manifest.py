@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivetrain_api.budget import MemoryBudget
     from drivetrain_trainer.evidence.run_summary import SummaryWriter
     from drivetrain_trainer.runtime.devices import ResolvedDevices
-    from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+    from drivetrain_trainer.runtime.inference_flight import InferenceFlight
     from drivetrain_trainer.runtime.ingress_words import IngressCounters
     from drivetrain_trainer.training.inputs import RankInput
 

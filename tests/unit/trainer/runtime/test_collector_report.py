@@ -19,7 +19,7 @@ from drivetrain_trainer.runtime.collector_report import (
     ReportReader,
     flight_gauges,
 )
-from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+from drivetrain_trainer.runtime.inference_flight import InferenceFlight
 from drivetrain_trainer.runtime.metrics_board import BoardReport
 
 FLIGHT = InferenceFlight(1, 2, 3, 4, 5, 6, 7)

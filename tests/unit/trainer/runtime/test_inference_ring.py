@@ -289,7 +289,7 @@ def test_sizes_below_one_are_refused(name: str) -> None:
 def test_the_slots_have_the_budgets_size_whatever_their_number(capacity: int) -> None:
     ring = InferenceRing.create(64, 17, 6, capacity)
     exact = 64 * (17 + 1 + 6) * 4
-    assert exact <= ring.memory.nbytes <= exact + 4096
+    assert exact <= ring.host_bytes <= exact + 4096
 
 
 def test_requests_that_are_there_are_counted_without_waiting() -> None:

@@ -20,7 +20,7 @@ from drivetrain_api.trainingrun import TrainingRunSpec
 from drivetrain_trainer.evidence.fence import Fence
 from drivetrain_trainer.evidence.run_summary import SummaryWriter
 from drivetrain_trainer.runtime.devices import ResolvedDevices
-from drivetrain_trainer.runtime.inference_ring import InferenceFlight
+from drivetrain_trainer.runtime.inference_flight import InferenceFlight
 from drivetrain_trainer.runtime.ingress_words import IngressCounters
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.training.manifest import ManifestWriter
