@@ -89,11 +89,10 @@ def _sharing(found: Examination) -> str:
 
 
 def _reached(found: Examination) -> list[str]:
-    summary = found.summary
     target = found.config.training.total_env_steps if found.config is not None else None
     of = f" of {target:,}" if target else ""
-    steps = f"{summary.total_env_steps:,}{of} environment steps"
-    return [f"{steps} in {summary.completed_iterations:,} iterations."]
+    steps = f"{found.env_steps:,}{of} environment steps"
+    return [f"{steps} in {found.iterations:,} iterations."]
 
 
 def _looked_at(found: Examination) -> str:
@@ -190,8 +189,8 @@ def as_json(found: Examination) -> str:
         "sim": found.summary.sim_backend,
         "condition": asdict(found.condition),
         "setup": asdict(Setup.of(found.config)) if found.config is not None else None,
-        "completed_iterations": found.summary.completed_iterations,
-        "total_env_steps": found.summary.total_env_steps,
+        "completed_iterations": found.iterations,
+        "total_env_steps": found.env_steps,
         "window": {
             "reports": window.reports,
             "warm_up_reports": window.warm_up,

@@ -41,6 +41,10 @@ class Examination:
     summary: RunSummary
     config: RunConfig | None
     """None where the run ended before it was written."""
+    env_steps: int
+    """Done, by the summary or by the newest report: of a killed run the report is newer."""
+    iterations: int
+    """Done, likewise."""
     condition: Condition
     window: Window
     diagnosis: Diagnosis
@@ -70,12 +74,15 @@ def examine(path: Path, span: Span, *, now: float | None = None) -> Examination:
     if summary is None:
         raise SchemaError(f"{folder.summary_path} is not there: it says what state the run is in")
     setup = Setup.of(config) if config is not None else Setup()
+    env_steps, iterations = _done(summary, metrics.series("Train/iteration"))
     written = max(window.ended, folder.summary_path.stat().st_mtime)
     return Examination(
         run=folder.path,
         others=len(runs) - 1,
         summary=summary,
         config=config,
+        env_steps=env_steps,
+        iterations=iterations,
         condition=condition_of(
             summary,
             written=written,
@@ -87,6 +94,14 @@ def examine(path: Path, span: Span, *, now: float | None = None) -> Examination:
         traces=folder.traces,
         damage=metrics.damage,
     )
+
+
+def _done(summary: RunSummary, reported: Series) -> tuple[int, int]:
+    """Environment steps and iterations, by whichever of the two is further."""
+    done = (summary.total_env_steps, summary.completed_iterations)
+    if not len(reported):
+        return done
+    return max(done, (int(reported.steps[-1]), int(reported.values[-1])))
 
 
 def _window(folder: RunFolder, series: Mapping[str, Series], span: Span) -> Window:

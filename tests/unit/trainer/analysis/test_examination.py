@@ -111,6 +111,22 @@ def test_the_files_of_a_killed_run_are_read_to_where_they_are_whole(tmp_path: Pa
     assert found.diagnosis.balanced
 
 
+@pytest.mark.parametrize(("steps", "iterations"), [(800, 100), (4000, 500)])
+def test_what_is_done_is_told_by_whichever_is_further(
+    tmp_path: Path, steps: int, iterations: int
+) -> None:
+    """The summary of a killed run may be older than its reports, which end at 3,200."""
+    run = make_measured_run(
+        tmp_path,
+        reports(COUNT),
+        status="running",
+        total_env_steps=steps,
+        completed_iterations=iterations,
+    )
+    found = look(run, after=500.0)
+    assert (found.env_steps, found.iterations) == max((steps, iterations), (3200, 400))
+
+
 def test_the_newest_run_below_a_folder_is_taken(tmp_path: Path) -> None:
     for number, name in enumerate(("b-new", "a-old", "c-older")):
         run = make_measured_run(tmp_path / "logs" / "sac" / "toy" / name, reports(COUNT))
