@@ -11,7 +11,7 @@ import click
 from drivetrain_api.status import ConditionStatus, Phase, done_of
 from drivetrain_operator.cli.figures import NOTHING, duration, figure
 from drivetrain_operator.cli.refusal import Refusal
-from drivetrain_operator.cli.report import eta, progress_lines, summary_lines
+from drivetrain_operator.cli.report import eta, progress_lines, soak_lines, summary_lines
 from drivetrain_operator.cli.table import table
 from drivetrain_operator.local.store import LocalStore, as_object
 from drivetrain_operator.yaml_core import dump
@@ -136,3 +136,5 @@ def _training(found: TrainingRunStatus, *, driven: bool) -> Iterator[tuple[str, 
         yield "Progress", progress_lines(found.progress, datetime.now(UTC), live=live)
     if found.run_summary is not None:
         yield "Result", summary_lines(found.run_summary)
+    if found.soak is not None:
+        yield "Soak", soak_lines(found.soak)

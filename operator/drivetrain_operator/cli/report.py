@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivetrain_operator.cli.figures import NOTHING, bar, duration, figure, number
+from drivetrain_operator.cli.figures import NOTHING, bar, duration, figure, number, size
 from drivetrain_operator.cli.table import pairs
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from drivetrain_api.status import Progress, RunSummaryDigest
+    from drivetrain_api.status import Progress, RunSummaryDigest, SoakDigest
 
 
 def progress_lines(found: Progress, at: datetime, *, live: bool) -> list[str]:
@@ -61,6 +61,31 @@ def summary_lines(found: RunSummaryDigest) -> list[str]:
             ("Error", ": ".join(filter(None, (found.error_type, found.error)))),
         ]
     )
+
+
+def soak_lines(found: SoakDigest) -> list[str]:
+    """The soak monitor's verdict on an attempt."""
+    grew, left = found.rss_growth_bytes, found.residual_processes
+    return pairs(
+        [
+            ("Verdict", found.verdict.value),
+            ("Failure", found.failure_classification or ""),
+            ("Reason", found.failure_reason or ""),
+            ("Watched", f"attempt {found.attempt} for {duration(found.duration_seconds)}"),
+            ("Samples", number(found.samples)),
+            ("Peak memory", _size(found.peak_rss_bytes)),
+            ("Growth", _size(grew) or "too short to tell"),
+            ("Peak GPU", _size(found.peak_gpu_bytes)),
+            (
+                "Left behind",
+                f"{found.residual_processes} processes" * bool(found.residual_processes),
+            ),
+        ]
+    )
+
+
+def _size(amount: int | None) -> str:
+    return "" if amount is None else size(amount)
 
 
 def eta(progress: Progress | None, *, live: bool) -> str:

@@ -92,6 +92,7 @@ def description_lines(found: Description, width: int) -> list[str]:
         sections.overview(run, at),
         sections.progress(run, at),
         sections.summary(run),
+        sections.soak(run),
         sections.attempts(run, at, width),
         sections.conditions(run, at, width),
         sections.pods(run, found.pods, at),

@@ -128,6 +128,12 @@ def summary(run: Run) -> list[str]:
     return _section("Result", report.summary_lines(found))
 
 
+def soak(run: Run) -> list[str]:
+    """The soak monitor's verdict on the newest attempt that it watched to its end."""
+    found = run.status.soak
+    return _section("Soak", report.soak_lines(found)) if found is not None else []
+
+
 def attempts(run: Run, at: datetime, width: int) -> list[str]:
     """The timeline."""
     entries = timeline.timeline(run.status)

@@ -12,11 +12,12 @@ from drivetrain_operator.reconcile.explain import attempt_digest
 from drivetrain_operator.reconcile.mps import mps_reported
 
 if TYPE_CHECKING:
+    from drivetrain_api.status import SoakDigest
     from drivetrain_operator.reconcile.context import Context
 
 
 def report(context: Context) -> Transition | None:
-    """Progress, run_summary, artifacts and Checkpointed follow the newest digest."""
+    """Progress, run_summary, soak, artifacts and Checkpointed follow the newest digest."""
     if context.status.attempt == 0:
         return None
     digest = attempt_digest(context)
@@ -27,6 +28,8 @@ def report(context: Context) -> Transition | None:
         followed = _figures(followed, digest.progress)
     if digest.run_summary is not None:
         followed = followed.with_status(run_summary=digest.run_summary)
+    if digest.soak is not None:
+        followed = _judged(followed, digest.soak)
     if digest.artifacts:
         followed = followed.with_status(artifacts=digest.artifacts)
     if digest.mps is not None:
@@ -59,6 +62,14 @@ def _figures(context: Context, reported: Progress) -> Context:
     return condition(
         context, ConditionType.CHECKPOINTED, Reason.CHECKPOINT_WRITTEN, words, holds=True
     )
+
+
+def _judged(context: Context, verdict: SoakDigest) -> Context:
+    """The context with a soak's verdict, where a soak was asked for and it is this attempt's."""
+    spec = context.observed.run.spec
+    if spec is None or spec.soak is None or verdict.attempt != context.status.attempt:
+        return context
+    return context.with_status(soak=verdict)
 
 
 def _in_utc(at: datetime | None) -> datetime | None:

@@ -16,7 +16,13 @@ from drivetrain_api.digest import (
     decode,
     encode,
 )
-from drivetrain_api.status import Artifact, Progress, RunSummaryDigest
+from drivetrain_api.status import (
+    Artifact,
+    Progress,
+    RunSummaryDigest,
+    SoakDigest,
+    SoakVerdict,
+)
 from drivetrain_api.trainingrun import MpsMode
 
 MPS = MpsReport(mode=MpsMode.IN_CONTAINER, ready=True, daemons=2, message="2 daemons answer")
@@ -75,6 +81,18 @@ def test_mps_is_the_last_to_go() -> None:
     assert decode(encode(bare.model_copy(update={"mps": MPS}), limit), limit) == bare
     with pytest.raises(ValueError, match=f"does not fit {limit - 1} bytes"):
         encode(bare, limit - 1)
+
+
+def test_a_soaks_verdict_outlasts_mps_and_its_reason_is_cut_first() -> None:
+    verdict = SoakDigest(verdict=SoakVerdict.FAILED, attempt=3, failure_reason="r" * 600)
+    bare = Digest(attempt=3, exit_code=1, message="m" * 256, soak=verdict)
+    long = bare.model_copy(update={"mps": MPS.model_copy(update={"message": "w" * 1024})})
+    shown = decode(encode(long, 800), 800)
+    assert shown is not None
+    assert shown.soak == verdict.model_copy(update={"failure_reason": "r" * 128})
+    without = bare.model_copy(update={"soak": None})
+    limit = len(encode(without, PROGRESS_LIMIT))
+    assert decode(encode(bare, limit), limit) == without
 
 
 @given(

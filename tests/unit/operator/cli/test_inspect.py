@@ -16,6 +16,8 @@ from drivetrain_api.status import (
     Phase,
     Progress,
     RunSummaryDigest,
+    SoakDigest,
+    SoakVerdict,
     TrainingRunStatus,
 )
 from drivetrain_operator.local.store import LocalStore
@@ -163,6 +165,33 @@ def test_a_run_that_is_over_shows_its_result_and_no_estimate(store: LocalStore, 
         assert words in out, words
     assert "Left:" not in out
     assert "1h1m" not in out
+
+
+def test_the_verdict_of_a_soak_is_shown(store: LocalStore, call: Call) -> None:
+    verdict = SoakDigest(
+        verdict=SoakVerdict.FAILED,
+        attempt=2,
+        failure_classification="resource_leak",
+        failure_reason="open file descriptors grew by 90",
+        duration_seconds=1805,
+        samples=361,
+        peak_rss_bytes=3 << 30,
+        rss_growth_bytes=0,
+        residual_processes=1,
+    )
+    add(store, "b", RUNNING.model_copy(update={"soak": verdict}))
+    out = call("status", "b").stdout
+    for words in (
+        "Soak:",
+        "Verdict:      Failed",
+        "Failure:      resource_leak",
+        "Reason:       open file descriptors grew by 90",
+        "Watched:      attempt 2 for 30m",
+        "Peak memory:  3.0 GiB",
+        "Left behind:  1 process",
+    ):
+        assert words in out, words
+    assert "Peak GPU" not in out
 
 
 def test_yaml_is_the_whole_object(store: LocalStore, call: Call) -> None:

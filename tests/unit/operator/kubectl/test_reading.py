@@ -249,6 +249,14 @@ def test_a_finished_run_shows_its_result(api: FakeApi, drivetrain: Call) -> None
     assert "Left:" not in text
 
 
+def test_the_verdict_of_a_soak_is_shown(api: FakeApi, drivetrain: Call) -> None:
+    verdict = {"verdict": "Passed", "attempt": 1, "durationSeconds": 1805, "samples": 361}
+    api.put("trainingruns", training_run("soaked", soak=verdict))
+    text = drivetrain("describe", "soaked").output
+    for words in ("Soak", "Verdict:  Passed", "Watched:  attempt 1 for 30m", "Samples:  361"):
+        assert words in text, words
+
+
 def test_a_suspended_run_says_who_asked(api: FakeApi, drivetrain: Call) -> None:
     raw = training_run("held", phase="Suspended")
     raw["spec"]["suspend"] = True

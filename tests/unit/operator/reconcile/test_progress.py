@@ -17,6 +17,8 @@ from drivetrain_api.status import (
     Progress,
     Reason,
     RunSummaryDigest,
+    SoakDigest,
+    SoakVerdict,
     TrainingRunStatus,
 )
 
@@ -140,6 +142,70 @@ def test_the_last_words_still_arrive_after_the_end_and_change_nothing_else() -> 
         before.finished_at,
         before.history,
     )
+
+
+VERDICT = SoakDigest(
+    verdict=SoakVerdict.FAILED,
+    attempt=1,
+    failure_classification="resource_leak",
+    failure_reason="resident memory grew by 300.0 MiB in 1700 s and went on growing",
+    duration_seconds=1801,
+    samples=361,
+    peak_rss_bytes=2 << 30,
+    rss_growth_bytes=300 << 20,
+)
+
+
+def soaked() -> FakeCluster:
+    cluster = FakeCluster(soak={"sampleSeconds": 5})
+    cluster.begin()
+    return cluster
+
+
+def test_a_soaks_verdict_is_copied_and_decides_nothing() -> None:
+    cluster = soaked()
+    phase = cluster.status.phase
+    report(cluster, exit_code=0, soak=VERDICT)
+    assert (cluster.status.soak, cluster.status.phase) == (VERDICT, phase)
+    wire = cluster.run["status"]["soak"]
+    assert (wire["verdict"], wire["failureClassification"]) == ("Failed", "resource_leak")
+    cluster.later(10)
+    report(cluster, progress=Progress(env_steps=5))
+    assert cluster.status.soak == VERDICT
+
+
+def test_a_verdict_that_nobody_asked_for_is_ignored() -> None:
+    cluster = running()
+    report(cluster, exit_code=0, soak=VERDICT)
+    assert cluster.status.soak is None
+
+
+def test_a_verdict_on_another_attempt_is_ignored() -> None:
+    cluster = soaked()
+    report(cluster, soak=VERDICT.model_copy(update={"attempt": 2}))
+    assert cluster.status.soak is None
+
+
+HOSTILE_VERDICTS = [
+    {"verdict": "Perfect", "attempt": 1},
+    {"verdict": "Passed"},
+    {"verdict": "Passed", "attempt": True},
+    {"verdict": "Passed", "attempt": 1, "samples": -1},
+    {"verdict": "Passed", "attempt": 1, "peakRssBytes": 2**63},
+    {"verdict": "Passed", "attempt": 1, "durationSeconds": 1.5},
+    {"verdict": "Passed", "attempt": 1, "failureReason": "x" * 1025},
+    {"verdict": "Passed", "attempt": 1, "conditions": []},
+    ["Passed"],
+]
+
+
+@pytest.mark.parametrize("verdict", HOSTILE_VERDICTS)
+def test_what_is_no_verdict_changes_nothing(verdict: Any) -> None:
+    cluster = soaked()
+    before = cluster.status
+    cluster.report(json.dumps({"attempt": 1, "progress": {"envSteps": 5}, "soak": verdict}))
+    cluster.settle()
+    assert cluster.status == before
 
 
 @pytest.mark.parametrize(
