@@ -76,10 +76,7 @@ def soak_lines(found: SoakDigest) -> list[str]:
             ("Peak memory", _size(found.peak_rss_bytes)),
             ("Growth", _size(grew) or "too short to tell"),
             ("Peak GPU", _size(found.peak_gpu_bytes)),
-            (
-                "Left behind",
-                f"{found.residual_processes} processes" * bool(found.residual_processes),
-            ),
+            ("Left behind", f"{left} process{'es' if left > 1 else ''}" if left else ""),
         ]
     )
 
