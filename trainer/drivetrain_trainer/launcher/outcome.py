@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.launcher.scratch import Scratch
     from drivetrain_trainer.launcher.torchrun import RankFailure, TorchrunReport
 
-OUTCOME_LIMIT: Final = 64 << 10
+OUTCOME_LIMIT: Final = 128 << 10
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -120,7 +120,7 @@ def _rank_end(rank: int, scratch: Scratch, ending: Ending) -> RankEnd:
         return _silent_end(rank, scratch, ending, f"left an outcome that is not one ({error})")
     code = from_status(outcome.exit_code)
     messages = {ExitCode.DONE: "", ExitCode.CHECKPOINTED: _where(outcome)}
-    failure = f"rank {rank}: {outcome.error or outcome.error_type or 'failed'}"
+    failure = f"rank {rank}: {_class_of(outcome, code)}{_words(outcome)}"
     if code is ExitCode.FAILED:  # it may be a child of the rank that the kernel killed
         failure += _because(ending)
     if outcome.error_type == RANK_LOST:
@@ -167,6 +167,18 @@ def _seen_end(seen: RankFailure, ending: Ending, problem: str) -> RankEnd:
     meant = from_status(code)
     final = meant if meant in (ExitCode.REFUSED, ExitCode.BROKEN) else ExitCode.FAILED
     return RankEnd(rank, final, message, "NoOutcome", seen.seen_at)
+
+
+def _words(outcome: RankOutcome) -> str:
+    return outcome.error or outcome.error_type or "failed"
+
+
+def _class_of(outcome: RankOutcome, code: ExitCode) -> str:
+    """Who began it and when, before the words; a refusal speaks for itself."""
+    shutdown = outcome.shutdown
+    if shutdown is None or code is ExitCode.REFUSED:
+        return ""
+    return f"{shutdown.classification.value} ({shutdown.phase.value}): "
 
 
 def _where(outcome: RankOutcome) -> str:
