@@ -86,6 +86,7 @@ def test_the_same_seed_gives_the_same_parameters_under_load(ranks: Ranks, precis
         {"replay_ingress_depth": 1},
         {"collector_metrics_interval": 7, "log_interval": 3},
         {"sim_threads": 2},
+        {"inference_slot_capacity": 2},
     ],
     ids=",".join,
 )
