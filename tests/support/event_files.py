@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import google_crc32c
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
 HEAD = Event(wall_time=1.0, file_version="brain.Event:2")
@@ -69,3 +70,13 @@ def make_run(
 
 
 STAMPED = {"metric_schema_version": 1}
+
+
+def event_rows(path: Path) -> list[tuple[int, dict[str, float]]]:
+    """Step and values of every event, read by TensorBoard's own reader."""
+    rows = []
+    for event in EventFileLoader(str(path)).Load():
+        values = {v.tag: v.tensor.float_val[0] for v in event.summary.value}
+        if values:
+            rows.append((event.step, values))
+    return rows

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-import yaml
+from command_line import TIMEOUT, CommandLine, command_line, find, gone, tree, until
 
-from drivetrain_api.status import ConditionType, Phase, TrainingRunStatus
-
-TIMEOUT = 120.0
-SHM = Path("/dev/shm")
-DRIVETRAIN = str(Path(sys.executable).with_name("drivetrain"))
+from drivetrain_api.status import ConditionType, Phase
 
 MANIFEST = """
 apiVersion: drivetrain.dev/v1alpha1
@@ -52,91 +42,10 @@ spec:
 """
 
 
-@dataclass
-class Shell:
-    """A working directory with a manifest, and the commands typed in it."""
-
-    folder: Path
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def run(self, *overrides: str) -> subprocess.Popen[str]:
-        command = [DRIVETRAIN, "run", "-f", "run.yaml"]
-        with (self.folder / "stdout").open("a") as out, (self.folder / "stderr").open("a") as err:
-            process = subprocess.Popen(
-                [*command, *overrides],
-                cwd=self.folder,
-                stdout=out,
-                stderr=err,
-                text=True,
-                start_new_session=True,
-            )
-        self.started.append(process)
-        return process
-
-    def status(self) -> TrainingRunStatus:
-        command = [DRIVETRAIN, "status", "tiny", "-o", "yaml"]
-        printed = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=True
-        ).stdout
-        return TrainingRunStatus.model_validate(yaml.safe_load(printed)["status"])
-
-    def progress(self) -> int:
-        """Environment steps in the newest run summary; 0 before there is one."""
-        found = sorted(self.folder.glob("logs/sac/inverted_pendulum/*/run_summary.json"))
-        if not found:
-            return 0
-        document: dict[str, Any] = yaml.safe_load(found[-1].read_text())
-        return int(document["total_env_steps"])
-
-    def checkpoints(self) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("logs/sac/*/*/checkpoints/step_*"))
-
-
-def until(
-    condition: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None
-) -> None:
-    """Wait for a condition; a command that ends meanwhile fails the test at once."""
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert process is None or process.poll() is None, f"the command ended before {what}"
-        assert time.monotonic() < deadline, f"waited {TIMEOUT} s for {what}"
-        time.sleep(0.02)
-
-
-def tree(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The command's descendants, whichever session they are in."""
-    return psutil.Process(process.pid).children(recursive=True)
-
-
-def find(process: subprocess.Popen[str], *, mark: str) -> psutil.Process:
-    """The descendant whose command line has `mark`."""
-    for child in tree(process):
-        try:
-            if mark in " ".join(child.cmdline()):
-                return child
-        except psutil.Error:
-            continue
-    raise AssertionError(f"no process of this run has {mark!r}")
-
-
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    (tmp_path / "run.yaml").write_text(MANIFEST)
-    before = set(SHM.iterdir())
-    made = Shell(tmp_path)
-    yield made
-    for process in made.started:
-        if process.poll() is None:
-            for child in tree(process):
-                child.kill()
-            process.kill()
-        process.wait()
-    assert set(SHM.iterdir()) <= before, "something is left in /dev/shm"
-
-
-def gone(processes: list[psutil.Process]) -> bool:
-    """Whether none of them runs any more (zombies that nobody reaped do not count)."""
-    return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
+def shell(tmp_path: Path) -> Iterator[CommandLine]:
+    with command_line(tmp_path, MANIFEST) as made:
+        yield made
 
 
 @pytest.mark.slow
@@ -145,7 +54,9 @@ def gone(processes: list[psutil.Process]) -> bool:
     ["runtime.child_main", "drivetrain_trainer.train", "launcher.agent", "drivetrain-launcher"],
     ids=["collector", "learner", "torchrun", "launcher"],
 )
-def test_a_killed_process_restarts_from_the_last_checkpoint(shell: Shell, victim: str) -> None:
+def test_a_killed_process_restarts_from_the_last_checkpoint(
+    shell: CommandLine, victim: str
+) -> None:
     command = shell.run()
     until(lambda: len(shell.checkpoints()) > 0, "a checkpoint", command)
     processes = tree(command)
@@ -163,7 +74,7 @@ def test_a_killed_process_restarts_from_the_last_checkpoint(shell: Shell, victim
 
 
 @pytest.mark.slow
-def test_the_command_killed_leaves_nothing_and_goes_on_when_typed_again(shell: Shell) -> None:
+def test_the_command_killed_leaves_nothing_and_goes_on_when_typed_again(shell: CommandLine) -> None:
     command = shell.run()
     until(lambda: len(shell.checkpoints()) > 0, "a checkpoint", command)
     processes = tree(command)
@@ -180,7 +91,7 @@ def test_the_command_killed_leaves_nothing_and_goes_on_when_typed_again(shell: S
 
 
 @pytest.mark.slow
-def test_ctrl_c_suspends_and_the_same_command_resumes_at_the_same_step(shell: Shell) -> None:
+def test_ctrl_c_suspends_and_the_same_command_resumes_at_the_same_step(shell: CommandLine) -> None:
     command = shell.run("training.total_env_steps=1000000")
     until(lambda: shell.progress() > 100, "training", command)
     command.send_signal(signal.SIGINT)
@@ -203,7 +114,7 @@ def test_ctrl_c_suspends_and_the_same_command_resumes_at_the_same_step(shell: Sh
 
 
 @pytest.mark.slow
-def test_two_ranks_train_in_step(shell: Shell) -> None:
+def test_two_ranks_train_in_step(shell: CommandLine) -> None:
     command = shell.run("topology.ranks_per_node=2", "training.total_env_steps=800")
     assert command.wait(TIMEOUT) == 0
     status = shell.status()
@@ -221,7 +132,7 @@ def test_two_ranks_train_in_step(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_refusal_names_path_value_and_range_and_starts_nothing(shell: Shell) -> None:
+def test_a_refusal_names_path_value_and_range_and_starts_nothing(shell: CommandLine) -> None:
     command = shell.run("algo.batch_size=true", "task.name=hoper")
     assert command.wait(TIMEOUT) == 2
     said = (shell.folder / "stderr").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from event_files import event_rows
 from tiny_run import Attempt, Ranks
 from wandb_file import read_offline_run
 from wandb_server import WandbServer
@@ -44,15 +44,10 @@ def trained(ranks: Ranks, logger: str, steps: int, **training: Any) -> Attempt:
     return attempt
 
 
-def event_rows(directory: Path) -> list[tuple[int, dict[str, float]]]:
-    """Step and values of every event, file by file as the attempts wrote them."""
-    rows = []
-    for path in sorted(directory.glob("events.out.tfevents.*")):
-        for event in EventFileLoader(str(path)).Load():
-            values = {v.tag: v.tensor.float_val[0] for v in event.summary.value}
-            if values:
-                rows.append((event.step, values))
-    return rows
+def all_rows(directory: Path) -> list[tuple[int, dict[str, float]]]:
+    """Of every event file, one after the other as the attempts wrote them."""
+    paths = sorted(directory.glob("events.out.tfevents.*"))
+    return [row for path in paths for row in event_rows(path)]
 
 
 def assert_same(history: list[dict[str, Any]], events: list[tuple[int, dict[str, float]]]) -> None:
@@ -70,7 +65,7 @@ def test_a_resumed_offline_run_holds_what_tensorboard_holds(ranks: Ranks) -> Non
     runs = [read_offline_run(path) for path in sorted(attempt.directory.glob("wandb/*/*.wandb"))]
     assert len(runs) == 2
     assert len({run.run_id for run in runs}) == 1
-    assert_same([row for run in runs for row in run.history], event_rows(attempt.directory))
+    assert_same([row for run in runs for row in run.history], all_rows(attempt.directory))
     config = runs[1].config
     assert config["algo"]["num_envs"] == 2
     assert config["training"]["wandb_project"] == "arms"
@@ -84,7 +79,7 @@ def test_a_resumed_online_run_is_one_page_which_the_summary_names(
     attempt = trained(ranks, "wandb, tensorboard", 120)
     (run,) = server.runs.values()
     assert attempt.summary.wandb_run_url == f"{server.url}/lab/drivetrain/runs/{run.name}"
-    assert_same(run.history, event_rows(attempt.directory))
+    assert_same(run.history, all_rows(attempt.directory))
     assert run.exit_codes == [0, 0]
     assert run.display_name == attempt.directory.name
     assert run.config["algo"]["value"]["name"] == "sac"
@@ -98,7 +93,7 @@ def test_a_dead_service_neither_stops_a_run_nor_costs_it_a_value(
     server.stop()
     attempt = trained(ranks, "tensorboard,wandb", 60)
     (path,) = attempt.directory.glob("wandb/offline-run-*/*.wandb")
-    assert_same(read_offline_run(path).history, event_rows(attempt.directory))
+    assert_same(read_offline_run(path).history, all_rows(attempt.directory))
     health = of_wandb(attempt)
     assert health.lost == 0
     assert health.written > 0
