@@ -188,7 +188,7 @@ class OffPolicyLearner:
     def _learn(self) -> bool:
         """One call of updates, or only the ranks' agreement; True where a rank was signalled."""
         if self._tick <= self._ready_tick:
-            return self._agent.sync(stop_requested=self._stop.requested)
+            return self._agent.sync(stop_requested=self._stop.wanted)
         settings = self._settings
         with self._timeline.measure(Phase.REPLAY_SAMPLE):
             batch = self._replay.sample(
@@ -204,5 +204,5 @@ class OffPolicyLearner:
             )
         with self._timeline.measure(Phase.LEARNING):
             return self._agent.update(
-                batch, iteration=self._cursor.iteration, stop_requested=self._stop.requested
+                batch, iteration=self._cursor.iteration, stop_requested=self._stop.wanted
             )

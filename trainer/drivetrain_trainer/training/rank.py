@@ -46,6 +46,7 @@ from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
 from drivetrain_trainer.training.reports import Reports, note_telemetry
 from drivetrain_trainer.training.schedule import Cursor
 from drivetrain_trainer.training.staleness import ReplayAges
+from drivetrain_trainer.training.stop import StopReason, soak_seconds
 from drivetrain_trainer.training.supervisor import RankSupervisor
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.logger import TrainingLogger
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.manifest import ManifestWriter
-    from drivetrain_trainer.training.stop import StopReason, StopSignal
+    from drivetrain_trainer.training.stop import StopSignal
 
 log = structlog.get_logger(__name__)
 
@@ -256,7 +257,12 @@ class Rank:
         )
         progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
         supervisor.enter_loop(learner, timeline)
+        seconds = soak_seconds(os.environ)
+        if seconds is not None:
+            self._stop.finish_after(seconds)
         reason = learner.run()
+        if seconds is not None:  # their clocks differ, so what one of them says holds for all
+            reason = StopReason(ranks.greatest(max(reason, self._stop.reason())))
         supervisor.enter_finish()
         if checkpoints.saved_env_steps != self.cursor.env_steps:
             with supervisor.during(LifePhase.CHECKPOINT), tracer.span("Checkpoint"):
