@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
 from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
-from drivetrain_api.artifacts.runtime_manifest import read_manifest
+from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics, read_manifest
 from drivetrain_api.base import (
     Finite,
     Measure,
@@ -150,9 +150,13 @@ class RunSummary(ArtifactModel):
     def _sound_manifest(self) -> Self:
         """Writers and readers alike refuse a manifest that is not one of a known version."""
         if self.runtime_manifest is not None:
+            if self.algo is AlgoName.PPO:
+                raise ValueError("runtime_manifest: ppo has none, but backend_diagnostics")
             completed = self.status is RunStatus.COMPLETED
             try:
                 read_manifest(self.runtime_manifest, completed=completed)
             except ArtifactError as error:
                 raise ValueError(f"runtime_manifest: {error}") from error
+        if self.backend_diagnostics is not None:
+            BackendDiagnostics.of(self.backend_diagnostics)
         return self

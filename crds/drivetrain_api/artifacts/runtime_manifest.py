@@ -182,6 +182,19 @@ class BackendDiagnostics(ArtifactModel):
             raise ValueError("unavailable needs unavailable_reason, no backend_type or diagnostics")
         return self
 
+    @classmethod
+    def of(cls, mapping: object) -> Self:
+        """Read a section, in a manifest or (of an algorithm that has none) by itself.
+
+        Raises:
+            ArtifactError: naming each field that is missing or wrong.
+        """
+        try:
+            return cls.model_validate(mapping, extra="ignore")
+        except ValidationError as error:
+            found = "; ".join(_line(detail["loc"], detail["msg"]) for detail in error.errors())
+            raise ArtifactError(f"backend_diagnostics: {found}") from error
+
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _only_set(self, handler)

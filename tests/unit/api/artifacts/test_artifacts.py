@@ -161,6 +161,16 @@ def test_a_summary_with_a_damaged_runtime_manifest_is_neither_written_nor_read(
         RunSummary.from_json(json.dumps(content))
 
 
+def test_ppo_has_backend_diagnostics_in_place_of_a_manifest() -> None:
+    told = {"available": True, "backend_type": "mjwarp", "diagnostics": {}}
+    ppo = summary(algo=AlgoName.PPO, backend_diagnostics=told)
+    assert ppo.backend_diagnostics == told
+    with pytest.raises(ValidationError, match="ppo has none"):
+        summary(algo=AlgoName.PPO, runtime_manifest=completed_manifest())
+    with pytest.raises(ValidationError, match="backend_diagnostics: available"):
+        summary(algo=AlgoName.PPO, backend_diagnostics={"backend_type": "mjwarp"})
+
+
 def test_a_completed_runs_manifest_needs_every_stable_field_and_a_killed_ones_does_not() -> None:
     whole = completed_manifest()
     assert summary(status=RunStatus.COMPLETED, runtime_manifest=whole).runtime_manifest == whole
