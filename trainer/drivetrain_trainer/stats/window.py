@@ -66,6 +66,10 @@ class Entry:
             del batches[: len(kept)]
             batches.append(folded(kept))
 
+    def devices(self) -> set[torch.device]:
+        """Where its batches lie."""
+        return {place.device for place in self.compact} | {value.device for value, _ in self.full}
+
     def device_figures(self) -> list[Tensor]:
         """Every batch as float64 (4,) on its device."""
         figures = [one for batches in self.compact.values() for one in batches]
@@ -119,10 +123,10 @@ def resolve(entries: Mapping[str, Entry]) -> dict[str, Moments]:
     """The figures of every entry on the host: one transfer a device, however many keys."""
     results: dict[str, Moments] = {}
     waiting: defaultdict[torch.device, list[tuple[str, Tensor]]] = defaultdict(list)
+    for device in {device for entry in entries.values() for device in entry.devices()}:
+        _await(device)
     for key, entry in entries.items():
         results[key] = entry.host + Moments.of(entry.scalars)
-        for device in {place.device for place in entry.compact} | {v.device for v, _ in entry.full}:
-            _await(device)
         for figures in entry.device_figures():
             waiting[figures.device].append((key, figures))
     for pairs in waiting.values():

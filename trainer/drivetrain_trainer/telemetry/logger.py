@@ -99,6 +99,7 @@ class TrainingLogger:
         if rank and (backends or terminal):
             raise ValueError(f"rank {rank} was given a backend or terminal; rank 0 alone owns them")
         self._rank = rank
+        self._algo = algo
         self._validator = ReportValidator(schema or MetricSchema(), algo)
         self._reducer = RankReducer(
             self._reduction_of,
@@ -262,7 +263,7 @@ class TrainingLogger:
         found = {}
         if self._rows_per_iteration is not None and values.get(LEARNING_TIME):
             found[_ROWS] = self._rows_per_iteration / wall
-        if accounted_ms(values) > 1e3 * wall * (1.0 + CLOCK_TOLERANCE):
+        if accounted_ms(values, self._algo) > 1e3 * wall * (1.0 + CLOCK_TOLERANCE):
             found[_OVERFULL] = 1.0
         return found
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.evidence.run_summary import SummaryWriter
     from drivetrain_trainer.runtime.collector import CollectorProcess
     from drivetrain_trainer.runtime.collector_report import CollectorReport
-    from drivetrain_trainer.runtime.ingress import IngressCounters
+    from drivetrain_trainer.runtime.ingress_words import IngressCounters
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.transport import Transport
     from drivetrain_trainer.telemetry.logger import LoggerStats, TrainingLogger
@@ -85,6 +85,8 @@ class Reports:
         self._ages = ages
         self._instability: dict[str, int] = {}
         self._best_evaluation: tuple[float, int] | None = None
+        self._reported: tuple[int, int] | None = None
+        """Iteration and environment steps of the latest report."""
         self._mean_rewards: deque[float] = deque(maxlen=SMOOTHED_REPORTS)
         self._started = time.monotonic()
 
@@ -98,14 +100,23 @@ class Reports:
             self.report(cursor, timeline)
 
     def finish(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
-        """The last report, with the ticks that no iteration counted; collective."""
-        self.report(cursor, timeline)
+        """The last report, with the ticks that no iteration counted; collective.
+
+        Where the last step was reported already, what a second report would say of it is of
+        no iteration, and would take the place of the first: what stages took is all that
+        is added.
+        """
+        if self._reported == (cursor.iteration, cursor.env_steps):
+            self._stats.export_and_commit(_EPOCH, cursor.iteration, cursor.env_steps)
+        else:
+            self.report(cursor, timeline)
         if self._summary is not None:
             self._summary.iteration_done(cursor.iteration, cursor.env_steps)
         self._progress.write(cursor.iteration, cursor.env_steps, force=True)
 
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit one metric report, then what the stats trackers hold; collective."""
+        self._reported = (cursor.iteration, cursor.env_steps)
         collected = self._collector.report()
         counters = self._transport.ingress.counters()
         if self._manifest is not None:

@@ -16,6 +16,7 @@ from drivetrain_trainer.stats import (
     StatsError,
     StatsTracker,
     UnknownDenominatorError,
+    window,
 )
 
 NAN, INF = math.nan, math.inf
@@ -443,6 +444,9 @@ def test_an_export_fetches_once_a_device_however_many_keys(
         tracker.stat("n", **{f"full{key}": torch.ones(2)})
         tracker.stat_compact("n", **{f"compact{key}": torch.ones(2)})
         tracker.scalar(**{f"scalar{key}": torch.ones(1)})
+    awaited: list[torch.device] = []
+    monkeypatch.setattr(window, "_await", awaited.append)
     guard = _Guard(monkeypatch)
     tracker.export()
     assert sorted(guard.calls) == ["cpu", "tolist"]
+    assert awaited == [torch.device("cpu")]

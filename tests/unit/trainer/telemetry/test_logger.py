@@ -221,6 +221,17 @@ def test_phases_beyond_the_iteration_are_counted_and_warned_of_once(
     assert set(backend.records[1].values) == {*OVERLAPPING, "Train/iteration"}
 
 
+def test_a_rollout_on_the_learners_thread_is_accounted(backend: MemoryBackend) -> None:
+    report = {
+        Owner.LEARNER: {"Perf/iteration_time": 1.0, "Perf/learning_time": 0.6},
+        Owner.COLLECTOR: {"Perf/collection_time": 0.5},
+    }
+    for algo, overfull in ((AlgoName.PPO, 1), (AlgoName.APPO, 0)):
+        with TrainingLogger([backend], algo=algo) as logger:
+            logger.submit(report, env_steps=1, iteration=1)
+            assert logger.stats.overfull_timelines == overfull, algo
+
+
 LOADS = Table(
     ("layer", "expert", "tokens", "label"),
     ((0, 0, 30, "a"), (0, 1, 10.5, "b")),

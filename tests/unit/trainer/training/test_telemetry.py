@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,20 @@ def _check_readers(attempt: Attempt, records: list[dict[str, Any]]) -> None:
         ("tensorboard", written, 0, None),
         ("jsonl", written, 0, None),
     ]
+
+
+@pytest.mark.parametrize("interval", [5, 7], ids=["ends with a report", "ends between two"])
+def test_a_tag_has_one_value_a_step_to_the_end(ranks: Ranks, interval: int) -> None:
+    attempt = ranks.attempt(training={"logger": "jsonl", "log_interval": interval})
+    assert attempt.run() is ExitCode.DONE
+    _, *records = json_lines(attempt)
+    written = [(record["step"], tag) for record in records for tag in record["values"]]
+    assert [pair for pair, count in Counter(written).items() if count > 1] == []
+    last = {tag for step, tag in written if step == 120}
+    assert {"Perf/total_fps", "Train/mean_reward", "timeperf/checkpoint_save"} <= last
+    # The rate is that of the run, not of a moment after the last iteration.
+    assert attempt.summary.final_cycle_wall_ms is not None
+    assert attempt.summary.completed_iterations == 60
 
 
 def test_a_timeout_rate_comes_with_the_first_episode_that_ended(ranks: Ranks) -> None:
