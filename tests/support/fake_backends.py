@@ -134,12 +134,16 @@ class FakeCpuBridge(FakeBridge):
 
 
 class FakeNative(FakeBridge):
-    """Declares that its worlds live on a device of its own."""
+    """Declares that its worlds live on a device of its own, and keeps which was asked for."""
 
     capabilities = NATIVE
 
+    def __init__(self, num_worlds: int, device: str = "cpu") -> None:
+        super().__init__(num_worlds)
+        self.device = device
 
-class FakeCudaNative(FakeBridge):
+
+class FakeCudaNative(FakeNative):
     """Declares that its worlds live on a CUDA device."""
 
     capabilities = CUDA_NATIVE
@@ -225,11 +229,11 @@ def make_cpu_bridge(request: EnvRequest, _: FakeParameters) -> ManagerEnv:
 
 
 def make_cuda_native(request: EnvRequest, _: FakeParameters) -> ManagerEnv:
-    return _env(request, FakeCudaNative(request.num_envs))
+    return _env(request, FakeCudaNative(request.num_envs, request.device))
 
 
 def make_native(request: EnvRequest, _: FakeParameters) -> ManagerEnv:
-    return _env(request, FakeNative(request.num_envs))
+    return _env(request, FakeNative(request.num_envs, request.device))
 
 
 def make_external(request: EnvRequest, parameters: FakeParameters) -> ManagerEnv:

@@ -22,6 +22,7 @@ def make_env(
     seed: int,
     num_threads: int = 1,
     sim: Simulator = Simulator.MUJOCO,
+    device: str = "cpu",
     overrides: Mapping[str, object] | None = None,
 ) -> VectorEnv:
     """The environments of a task, checked against what the task declares.
@@ -32,6 +33,7 @@ def make_env(
         seed: Of their generator, an exact int of 0 to 2**32 - 1.
         num_threads: With which physics is stepped.
         sim: Physics backend.
+        device: Torch device of a native backend's worlds.
         overrides: Task parameters by name, the manifest's ``task.overrides``.
 
     Raises:
@@ -43,7 +45,7 @@ def make_env(
     if sim not in task.simulators:
         offered = ", ".join(sorted(task.simulators))
         raise EnvError(f"task {task.name!r} runs on {offered}, not on {sim.value!r}")
-    env = _factory(task)(EnvRequest(num_envs, seed, num_threads, sim), parameters)
+    env = _factory(task)(EnvRequest(num_envs, seed, num_threads, sim, device), parameters)
     declared = (num_envs, task.observation_dim, task.action_dim)
     made = (env.num_envs, env.observation_dim, env.action_dim)
     if made != declared:

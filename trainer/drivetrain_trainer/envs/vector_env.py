@@ -27,6 +27,8 @@ class EnvRequest:
     num_threads: int = 1
     """With which physics is stepped; results do not depend on it."""
     simulator: Simulator = Simulator.MUJOCO
+    device: str = "cpu"
+    """Torch device of a native backend's worlds; those of a host bridge are in host memory."""
 
 
 @dataclass(frozen=True)

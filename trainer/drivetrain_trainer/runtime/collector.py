@@ -66,6 +66,8 @@ class TaskEnvFactory:
     sim: Simulator
     num_threads: int = 1
     """Threads with which physics is stepped."""
+    device: str = "cpu"
+    """Torch device of a native backend's worlds."""
 
     def __call__(self, *, num_envs: int, seed: int) -> VectorEnv:
         """New environments.
@@ -84,6 +86,7 @@ class TaskEnvFactory:
             seed=seed,
             num_threads=self.num_threads,
             sim=self.sim,
+            device=self.device,
             overrides=self.task.overrides,
         )
 

@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_backends import FakeNative
 
 from drivetrain_api.errors import SpecError
-from drivetrain_api.tasks import TaskSpec
-from drivetrain_api.training import Simulator
+from drivetrain_api.tasks import TaskSpec, load_task
+from drivetrain_api.training import Simulator, TaskConfig
 from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.envs.factory import make_env
+from drivetrain_trainer.envs.manager_env import ManagerEnv
 from drivetrain_trainer.tasks.catalog import half_cheetah, hopper
 
 if TYPE_CHECKING:
@@ -32,6 +34,16 @@ def test_a_flag_takes_the_terminations_away() -> None:
     env = make_env(hopper, num_envs=1, seed=0, overrides={"terminate_when_unhealthy": False})
     assert "Episode_Termination/unhealthy" not in env.log_tags
     env.close()
+
+
+def test_a_native_backend_is_told_its_device() -> None:
+    task = load_task(TaskConfig(name="fake_native", entry_point="fake_backends:native"))
+    for device in ("cpu", "cuda:1"):
+        env = make_env(task, num_envs=1, seed=0, device=device)
+        assert isinstance(env, ManagerEnv)
+        assert isinstance(env._physics, FakeNative)
+        assert env._physics.device == device
+        env.close()
 
 
 @pytest.mark.parametrize(
