@@ -115,7 +115,12 @@ def seed_globals(given: RankInput, rank: int) -> None:
 
 
 def collector_boot(
-    given: RankInput, machinery: Machinery, rank: int, rng_state: torch.Tensor | None
+    given: RankInput,
+    machinery: Machinery,
+    rank: int,
+    rng_state: torch.Tensor | None,
+    *,
+    backend_device: str | None = None,
 ) -> CollectorBoot:
     """Boot message of this rank's collector.
 
@@ -124,10 +129,13 @@ def collector_boot(
         machinery: Its parts.
         rank: Global rank.
         rng_state: Of the environments' generator, to go on from; None starts from the seed.
+        backend_device: Accelerator of the physics backend; None for one in host memory.
     """
     spec, transport = given.spec, machinery.transport
     return CollectorBoot(
-        env_factory=TaskEnvFactory(spec.task, spec.sim, spec.training.sim_threads),
+        env_factory=TaskEnvFactory(
+            spec.task, spec.sim, spec.training.sim_threads, backend_device or "cpu"
+        ),
         seed=given.env_seed(f"collector/{rank}"),
         transport=transport,
         metrics_interval=machinery.settings.collector_metrics_interval,
