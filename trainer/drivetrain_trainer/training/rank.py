@@ -200,9 +200,7 @@ class Rank:
         given = self._given
         state = restored.env_rng_state if restored is not None else None
         self._collector.boot(
-            collector_boot(
-                given, machinery, ranks.rank, state, backend_device=devices.backend
-            ),
+            collector_boot(given, machinery, ranks.rank, state, backend_device=devices.backend),
             flow=machinery.trace.flow(machinery.transport),
         )
         machinery.replay.attach(self._collector.ingress)
