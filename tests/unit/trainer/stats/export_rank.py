@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_group import count_collectives
 
 from drivetrain_trainer import stats
 from drivetrain_trainer.stats import ReduceType, StatsError
@@ -18,7 +19,7 @@ from drivetrain_trainer.stats import ReduceType, StatsError
 def main() -> None:
     store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-    collectives = _count_collectives()
+    collectives = count_collectives()
     results = {}
     for case in CASES:
         case(rank)
@@ -150,21 +151,6 @@ CASES: tuple[Callable[[int], None], ...] = (
     many_keys,
     many_different_keys,
 )
-
-
-def _count_collectives() -> list[str]:
-    calls: list[str] = []
-    for name in ("all_reduce", "all_gather", "all_gather_object", "broadcast", "barrier"):
-        setattr(dist, name, _counting(getattr(dist, name), name, calls))
-    return calls
-
-
-def _counting(function: Any, name: str, calls: list[str]) -> Any:
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(name)
-        return function(*args, **kwargs)
-
-    return counted
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_group import run_ranks
 
 SCRIPT = Path(__file__).with_name("export_rank.py")
 EQUAL = ["all_gather", "all_reduce", "all_reduce"]
@@ -21,19 +20,7 @@ Ranks = list[dict[str, dict[str, Any]]]
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    size: int = request.param
-    store = tmp_path_factory.mktemp("group") / "store"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(store), str(rank), str(size)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    results = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * size
-    return [json.loads(result.splitlines()[-1]) for result in results]
+    return run_ranks(SCRIPT, tmp_path_factory.mktemp("group"), request.param)
 
 
 def outcome(ranks: Ranks, case: str) -> Any:

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import pytest
+from memory_backend import MemoryBackend
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_trainer.stats.moe_balance import ExpertLoads, LayerLoad
 from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.expert_loads import expert_load_tables
 from drivetrain_trainer.telemetry.logger import TrainingLogger
-from drivetrain_trainer.telemetry.record import Record
 from drivetrain_trainer.telemetry.stats_logger import StatsLogger
 
 LOADS = ExpertLoads((LayerLoad(0, (3, 1)), LayerLoad(1, (0, 0))))
-
-
-class Kept:
-    def __init__(self, name: str, capabilities: BackendCapabilities) -> None:
-        self.name = name
-        self.capabilities = capabilities
-        self.details: Mapping[str, str] = MappingProxyType({})
-        self.records: list[Record] = []
-
-    def open(self) -> None:
-        pass
-
-    def write(self, record: Record) -> None:
-        self.records.append(record)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 LAYERS = {
@@ -67,7 +44,7 @@ EXPERTS = {
 def test_each_backend_gets_what_it_can_hold(
     capabilities: BackendCapabilities, values: dict[str, float], has_table: bool
 ) -> None:
-    backend = Kept("kept", capabilities)
+    backend = MemoryBackend("kept", capabilities)
     with TrainingLogger([backend], algo=AlgoName.SAC) as logger:
         StatsLogger(logger).commit(0, 5, 500, LOADS.scalars(), tables=expert_load_tables(LOADS))
     (record,) = backend.records

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import pytest
+from memory_backend import MemoryBackend
 from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -15,28 +15,6 @@ from drivetrain_trainer.telemetry.facts import EvaluationFigures
 from drivetrain_trainer.telemetry.logger import TrainingLogger
 from drivetrain_trainer.telemetry.record import Record, Table
 from drivetrain_trainer.telemetry.validation import MetricReportError
-
-
-class MemoryBackend:
-    name = "memory"
-    capabilities = BackendCapabilities()
-    details: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.closed = False
-
-    def open(self) -> None:
-        pass
-
-    def write(self, record: Record) -> None:
-        self.records.append(record)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class MemoryTerminal:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_group import run_ranks
 
 from drivetrain_api.metrics import Reduction
 from drivetrain_trainer.telemetry.reduction import RankReducer
@@ -17,16 +15,7 @@ SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    store = tmp_path_factory.mktemp("group") / "store"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(store), str(rank)], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    results = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    return [json.loads(result.splitlines()[-1]) for result in results]
+    return run_ranks(SCRIPT, tmp_path_factory.mktemp("group"))
 
 
 def test_both_ranks_get_the_same_reduced_report(ranks: list[dict[str, Any]]) -> None:

@@ -1,40 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import pytest
 import torch
+from memory_backend import MemoryBackend
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.metrics import UnknownMetricError
 from drivetrain_trainer import stats
 from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.logger import TrainingLogger
-from drivetrain_trainer.telemetry.record import Record, Table
+from drivetrain_trainer.telemetry.record import Table
 from drivetrain_trainer.telemetry.stats_logger import StatsLogger
 from drivetrain_trainer.telemetry.validation import MetricReportError
 
-
-class KeepingBackend:
-    capabilities = BackendCapabilities(tables=True)
-    details: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.records: list[Record] = []
-
-    def open(self) -> None:
-        pass
-
-    def write(self, record: Record) -> None:
-        self.records.append(record)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+TABLES = BackendCapabilities(tables=True)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +26,7 @@ def _empty_trackers() -> Iterator[None]:
 
 
 def test_a_commit_drops_counts_and_reaches_every_backend_at_the_global_step() -> None:
-    backends = [KeepingBackend("tensorboard"), KeepingBackend("wandb")]
+    backends = [MemoryBackend("tensorboard", TABLES), MemoryBackend("wandb", TABLES)]
     with TrainingLogger(backends, algo=AlgoName.SAC) as logger:
         StatsLogger(logger).commit(
             0, 7, 640, {"rollout/reward": 0.5, "rollout/reward__count": 4.0, "timeperf/save": 0.1}
@@ -57,7 +38,7 @@ def test_a_commit_drops_counts_and_reaches_every_backend_at_the_global_step() ->
 
 
 def test_nothing_to_commit_is_no_record() -> None:
-    backend = KeepingBackend("tensorboard")
+    backend = MemoryBackend("tensorboard", TABLES)
     with TrainingLogger([backend], algo=AlgoName.SAC) as logger:
         StatsLogger(logger).commit(0, 1, 1, {"rollout/reward__count": 0.0})
         assert StatsLogger(logger).export_and_commit(0, 1, 1) == {}
@@ -65,7 +46,7 @@ def test_nothing_to_commit_is_no_record() -> None:
 
 
 def test_tables_go_along() -> None:
-    backend = KeepingBackend("wandb")
+    backend = MemoryBackend("wandb", TABLES)
     table = Table(("layer", "tokens"), ((0, 5),))
     with TrainingLogger([backend], algo=AlgoName.SAC) as logger:
         StatsLogger(logger).commit(0, 1, 1, {}, tables={"moe_balance/expert_loads": table})
@@ -85,7 +66,7 @@ def test_tables_go_along() -> None:
 def test_every_rank_refuses_a_key_that_is_not_the_trackers(
     rank: int, key: str, error: type[Exception], message: str
 ) -> None:
-    backend = KeepingBackend("tensorboard")
+    backend = MemoryBackend("tensorboard", TABLES)
     with TrainingLogger([] if rank else [backend], algo=AlgoName.SAC, rank=rank) as logger:
         with pytest.raises(error, match=message):
             StatsLogger(logger).commit(0, 1, 1, {key: 1.0})
@@ -94,7 +75,7 @@ def test_every_rank_refuses_a_key_that_is_not_the_trackers(
 
 
 def test_training_rollout_and_evaluation_are_one_commit() -> None:
-    backend = KeepingBackend("tensorboard")
+    backend = MemoryBackend("tensorboard", TABLES)
     workers = []
     for rewards in ([1.0], [2.0, 4.0, 6.0]):
         worker = stats.StatsTracker("rollout")

@@ -5,50 +5,29 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
 
 import torch.distributed as dist
+from memory_backend import MemoryBackend
+from rank_group import count_collectives
 
 from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.metrics import MetricSchema, Owner
-from drivetrain_trainer.telemetry.backends.base import BackendCapabilities
 from drivetrain_trainer.telemetry.logger import TrainingLogger
-from drivetrain_trainer.telemetry.record import Record
 from drivetrain_trainer.telemetry.reduction import RankDivergenceError
-
-
-class Kept:
-    name = "kept"
-    capabilities = BackendCapabilities()
-    details: Mapping[str, str] = MappingProxyType({})
-    records: list[Record] = []  # noqa: RUF012 - one instance a process
-
-    def open(self) -> None:
-        pass
-
-    def write(self, record: Record) -> None:
-        self.records.append(record)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def main() -> None:
     store, rank = sys.argv[1], int(sys.argv[2])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    kept = MemoryBackend()
     logger = TrainingLogger(
-        [Kept()] if rank == 0 else [],
+        [kept] if rank == 0 else [],
         algo=AlgoName.SAC,
         rank=rank,
         world_size=2,
         rows_per_iteration=100,
     )
-    collectives = _count_collectives()
+    collectives = count_collectives()
     reports: list[tuple[dict[str, float], dict[str, float]]] = [
         ({"Loss/actor": 1.0}, {"Loss/actor": 3.0}),
         ({"Perf/total_fps": 10.0}, {"Perf/total_fps": 20.0}),
@@ -87,7 +66,7 @@ def main() -> None:
                 "collectives": counts,
                 "divergence": divergence,
                 "rows": shown,
-                "kept": [record.learner_rows_per_second for record in Kept.records],
+                "kept": [record.learner_rows_per_second for record in kept.records],
                 "overfull": stats.overfull_timelines,
             }
         )
@@ -101,21 +80,6 @@ def by_owner(report: dict[str, float]) -> dict[Owner, dict[str, float]]:
     for tag, value in report.items():
         parts.setdefault(MetricSchema().lookup(tag).owner, {})[tag] = value
     return parts
-
-
-def _count_collectives() -> list[str]:
-    calls: list[str] = []
-    for name in ("all_reduce", "all_gather"):
-        setattr(dist, name, _counting(getattr(dist, name), name, calls))
-    return calls
-
-
-def _counting(function: Any, name: str, calls: list[str]) -> Any:
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(name)
-        return function(*args, **kwargs)
-
-    return counted
 
 
 if __name__ == "__main__":
