@@ -206,7 +206,7 @@ def orphan(options: argparse.Namespace) -> None:
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--tick", type=float, default=0.03)
     parser.add_argument("--load", default="flat")
     parser.add_argument("--ranks", type=int, default=1)
@@ -287,7 +287,7 @@ def _train(options: argparse.Namespace, summary: Summary, events: Any) -> int:
         if options.pause_at is not None and share >= options.pause_at:
             options.pause_at = None
             time.sleep(0.4)  # an evaluation, say
-        wait = options.tick * (1 + (options.slow_down - 1) * share)
+        wait = options.tick * options.slow_down**share
         time.sleep(wait * (chance.uniform(0.3, 1.7) if options.jitter else 1))
     return 0
 

@@ -70,24 +70,30 @@ def completion_findings(document: Document | None) -> Iterator[SoakFinding]:
     status = document.get("status")
     if status != RunStatus.COMPLETED:
         yield _summary("summary.status", f"status is {status!r}, not {RunStatus.COMPLETED.value!r}")
-    try:
-        RunSummary.from_json(json.dumps(document))
-    except ArtifactError as error:
-        yield _summary("summary.fields", str(error))
-    manifest = document.get("runtime_manifest")
-    if manifest is None:
-        yield _summary("manifest.missing", "run_summary.json has no runtime_manifest")
-        return
-    try:
-        read_manifest(manifest, completed=True)
-    except ArtifactError as error:
-        yield _summary("manifest.fields", str(error))
+    yield from _field_findings(document)
     shutdown = shutdown_of(document)
     problem = completion_problem(shutdown)
     if problem is not None:
         told = producer_failure(shutdown)
         kind = MonitorFailure.SUMMARY if told is None else MonitorFailure.CRASH
         yield SoakFinding(rule="shutdown", classification=kind, message=problem[:_MESSAGE_LIMIT])
+
+
+def _field_findings(document: Document) -> Iterator[SoakFinding]:
+    """Fields that are missing or wrong: the manifest's by its own name, then the summary's."""
+    manifest = document.get("runtime_manifest")
+    if manifest is None:
+        yield _summary("manifest.missing", "run_summary.json has no runtime_manifest")
+    else:
+        try:
+            read_manifest(manifest, completed=True)
+        except ArtifactError as error:
+            yield _summary("manifest.fields", str(error))
+            return
+    try:
+        RunSummary.from_json(json.dumps(document))
+    except ArtifactError as error:
+        yield _summary("summary.fields", str(error))
 
 
 def _is(found: object, version: int) -> bool:

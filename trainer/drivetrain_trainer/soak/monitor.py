@@ -25,9 +25,10 @@ _RUNNING: Final = "running"
 
 @dataclass(frozen=True)
 class Timing:
-    """When what was seen first, in seconds since the soak's start."""
+    """When what was seen, in seconds since the soak's start."""
 
     first_tick: float | None = None
+    last_tick: float = 0.0
     learning: float | None = None
     moved: float = 0.0
     """The last change of iteration, steps or status; the soak's start before any."""
@@ -145,8 +146,9 @@ class Monitor:
         ticked = (tick.iteration, tick.env_steps) != (last.iteration, last.env_steps)
         if ticked or tick.status != last.status:
             self.timing = replace(self.timing, moved=at)
-        if ticked and self.timing.first_tick is None:
-            self.timing = replace(self.timing, first_tick=at)
+        if ticked:
+            first = at if self.timing.first_tick is None else self.timing.first_tick
+            self.timing = replace(self.timing, first_tick=first, last_tick=at)
         mark, mark_at = self._mark, self._mark_at
         if not (ticked or again) or mark is None:
             return 0, 0.0

@@ -23,6 +23,8 @@ _CLIMBS: Final = 2
 """Quarters that must lie above the one before: a single step is no leak."""
 _CLIMB_SHARE: Final = 0.1
 """Of the limit, that such a climb must be."""
+_FALL_SHARE: Final = 0.5
+"""Of the floor's rise, that it may have fallen on the way."""
 _FLOOR_SHARE: Final = 0.5
 """Of the limit, that the floor must have risen by from the first quarter to the last."""
 
@@ -61,7 +63,8 @@ def growth(points: Sequence[Point], limit: float) -> Growth | None:
 
     Three things must hold. The robust slope amounts to more than the limit. The floor (the
     lower quartile of each quarter of the series) has risen by half of it, which a saw-tooth's
-    does not. And it rose at least twice, which a step's does not.
+    does not. And it rose at least twice, which a step's does not. What the second half alone
+    shows must also lie above nearly all of the first, which a slow saw-tooth does not.
 
     Args:
         points: In order of time.
@@ -73,10 +76,11 @@ def growth(points: Sequence[Point], limit: float) -> Growth | None:
     if len(points) < LEAST_POINTS:
         return None
     whole = _growth(points, limit)
-    late = points[len(points) // 2 :]
+    early, late = _parts(points, 2)
     if not whole.leaks and len(late) >= LEAST_POINTS:
         begun = _growth(late, limit)
-        if begun.leaks:
+        last = _lower_quartile(_parts(late, _QUARTERS)[-1])
+        if begun.leaks and last - _ceiling(early) > limit * _FLOOR_SHARE:
             return begun
     return whole
 
@@ -85,8 +89,11 @@ def _growth(points: Sequence[Point], limit: float) -> Growth:
     span = points[-1][0] - points[0][0]
     amount = theil_sen(points) * span
     floors = [_lower_quartile(part) for part in _parts(points, _QUARTERS)]
-    climbs = sum(late - early > limit * _CLIMB_SHARE for early, late in pairwise(floors))
-    rose = floors[-1] - floors[0] > limit * _FLOOR_SHARE
+    changes = [late - early for early, late in pairwise(floors)]
+    climbs = sum(change > limit * _CLIMB_SHARE for change in changes)
+    falls = -sum(change for change in changes if change < 0)
+    rise = floors[-1] - floors[0]
+    rose = rise > limit * _FLOOR_SHARE and falls <= rise * _FALL_SHARE
     return Growth(amount, leaks=amount > limit and rose and climbs >= _CLIMBS, seconds=span)
 
 
@@ -119,8 +126,15 @@ def _parts(series: Sequence[Item], count: int) -> list[Sequence[Item]]:
 
 
 def _lower_quartile(points: Sequence[Point]) -> float:
+    """Of few points the second lowest: one of them may be wrong."""
     values = sorted(value for _, value in points)
-    return values[len(values) // 4]
+    return values[min(max(1, len(values) // 4), len(values) - 1)]
+
+
+def _ceiling(points: Sequence[Point]) -> float:
+    """What all but a twentieth lie below: of few points the second highest."""
+    values = sorted(value for _, value in points)
+    return values[min(len(values) * 19 // 20, len(values) - 2)]
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:

@@ -208,7 +208,10 @@ def _decay(speed: Decay | None, monitor: Monitor) -> Iterator[SoakFinding]:
 
 
 def _judged(monitor: Monitor) -> list[Sample]:
-    """Samples behind the warm-up; none where the run never ticked."""
+    """Samples from the warm-up's end to the last tick; none where the run never ticked.
+
+    The sample that saw the last tick may have seen processes that were ending already.
+    """
     timing = monitor.timing
     samples = monitor.store.samples
     if timing.first_tick is None or not samples:
@@ -216,7 +219,7 @@ def _judged(monitor: Monitor) -> list[Sample]:
     share = WARM_UP_SHARE * (samples[-1].at - timing.first_tick)
     begin = timing.first_tick + max(monitor.settings.warm_up_s, share)
     begin = max(begin, timing.learning or 0.0)
-    return [sample for sample in samples if begin <= sample.at <= timing.moved]
+    return [sample for sample in samples if begin <= sample.at < timing.last_tick]
 
 
 def _amount(figures: SoakFigures, resource: Resource) -> int | None:
