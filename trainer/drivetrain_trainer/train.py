@@ -20,6 +20,7 @@ from drivetrain_trainer.launcher.rank import enter_rank
 from drivetrain_trainer.launcher.scratch import Scratch
 from drivetrain_trainer.runtime.collector import CollectorProcess
 from drivetrain_trainer.training.inputs import RankInput
+from drivetrain_trainer.training.memory import check_before_spawn
 from drivetrain_trainer.training.stop import StopSignal
 
 
@@ -41,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
             scratch=Scratch(arguments.scratch) if arguments.scratch is not None else None,
         )
         _ = given.settings  # refused, if at all, before a collector is spawned
+        check_before_spawn(given)
     except (SpecError, OSError, ValueError) as refused:
         print(f"refused: {refused}", file=sys.stderr)  # noqa: T201 - before any log is set up
         return int(ExitCode.REFUSED)

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from drivetrain_api import budget
 from drivetrain_api.attempt import AttemptSpec
 from drivetrain_api.compose import compose, resolve_task
+from drivetrain_api.device_memory import roomiest_device
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.labels import ENV_SPEC_FILE
 from drivetrain_api.machine import cuda_devices, free_shared_memory
-from drivetrain_api.memory import MemoryCgroup
+from drivetrain_api.memory import AvailableMemory, MemoryCgroup
 from drivetrain_api.refusals import violations_of
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint_catalog import (
@@ -34,7 +35,12 @@ from drivetrain_trainer.evidence.run_directory import (
 from drivetrain_trainer.launcher.mps.control import MpsError
 from drivetrain_trainer.launcher.mps.start import check_mps
 from drivetrain_trainer.physics.capabilities import capabilities_of
-from drivetrain_trainer.runtime.devices import DeviceInventory, resolve_devices
+from drivetrain_trainer.runtime.devices import (
+    DeviceInventory,
+    learner_devices,
+    resolve_devices,
+)
+from drivetrain_trainer.runtime.memory_room import MemoryRoom
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -69,6 +75,8 @@ class Machine:
     """Environment of the pod."""
     hip: bool = False
     """Whether its CUDA devices are AMD's."""
+    device_memory: AvailableMemory | None = None
+    """Most free memory of any of them; None where no driver tells."""
 
     @classmethod
     def of_pod(cls, environ: Mapping[str, str], root: Path = Path("/")) -> Machine:
@@ -87,6 +95,7 @@ class Machine:
             gpu_source=devices.searched,
             environ=environ,
             hip=devices.hip,
+            device_memory=roomiest_device(root) if devices.visible else None,
         )
 
     def figures(self) -> dict[str, object]:
@@ -205,28 +214,23 @@ def _check_mps(spec: TrainingRunSpec, machine: Machine) -> None:
 
 
 def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> None:
-    """Host memory; a device's is asked by the rank that uses it."""
-    if _on_device(spec, machine):
-        return
-    ranks = spec.topology.ranks_per_node
-    processes = budget.process_bytes(ranks=ranks)
-    sizes = budget.sizes_of(
-        spec,
-        observation_dim=task.observation_dim,
-        action_dim=task.action_dim,
-        on_device=False,
+    """What the ranks' tensors need; a rank asks its own device once more."""
+    learners = learner_devices(spec, DeviceInventory(machine.gpus, hip=machine.hip))
+    room = MemoryRoom(
+        host=AvailableMemory(machine.available_bytes, machine.memory_source),
+        device=machine.device_memory,
+        processes=budget.process_bytes(ranks=len(learners)),
     )
-    left = max(0, machine.available_bytes - processes)
-    try:
-        budget.check(budget.memory_budget(sizes), left, ranks=ranks)
-    except SpecError as error:
-        note = (
-            f"; available is {machine.available_bytes / MIB:.1f} MiB ({machine.memory_source}) "
-            f"less {processes / MIB:.0f} MiB for the processes themselves"
+    needed = budget.memory_budget(
+        budget.sizes_of(
+            spec,
+            observation_dim=task.observation_dim,
+            action_dim=task.action_dim,
+            on_device=learners[0].startswith("cuda"),
         )
-        raise SpecError(
-            tuple(Violation(found.path, found.message + note) for found in error.violations)
-        ) from error
+    )
+    for local_rank in range(len(learners)):
+        room.check(needed, learners, local_rank)
 
 
 def _check_shared_memory(spec: TrainingRunSpec, machine: Machine) -> None:

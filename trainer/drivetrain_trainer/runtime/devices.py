@@ -121,6 +121,16 @@ def resolve_devices(
     )
 
 
+def learner_devices(spec: TrainingRunSpec, inventory: DeviceInventory) -> tuple[str, ...]:
+    """Device of each local rank's learner; a device that stands there twice is shared.
+
+    Raises:
+        SpecError: the one that was asked for is not there.
+    """
+    ranks = range(spec.topology.ranks_per_node)
+    return tuple(_learner_device(spec.training.device, rank, inventory) for rank in ranks)
+
+
 def _learner_device(asked: str, local_rank: int, inventory: DeviceInventory) -> str:
     count = inventory.cuda_devices
     if asked == "mps":

@@ -80,8 +80,11 @@ class RingStorage(Protocol):
     device: torch.device
     host_bytes: int
     """Bytes of host memory under it."""
-    ipc_events: int
-    """Events that both processes hold; 0 in host memory."""
+
+    @property
+    def ipc_events(self) -> int:
+        """Events that both processes hold; 0 in host memory."""
+        ...
 
     def tensors(self) -> RingTensors:
         """All rows; each call returns new views."""
@@ -116,10 +119,14 @@ class HostStorage:
 
     def __init__(self, shape: RingShape, memory: SharedMemory | None = None) -> None:
         self.device = HOST
-        self.ipc_events = 0
         self.host_bytes = shape.nbytes
         self._shape = shape
         self._memory = memory or SharedMemory.create(shape.nbytes, "inference")
+
+    @property
+    def ipc_events(self) -> int:
+        """See `RingStorage.ipc_events`."""
+        return 0
 
     def tensors(self) -> RingTensors:
         """See `RingStorage.tensors`."""

@@ -28,6 +28,7 @@ from drivetrain_trainer.training.traces import RankTrace, open_trace
 if TYPE_CHECKING:
     from drivetrain_api.artifacts.run_config import RunConfig
     from drivetrain_api.metrics import Family
+    from drivetrain_trainer.runtime.devices import ResolvedDevices
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.settings import RuntimeSettings
     from drivetrain_trainer.training.cleanup import Cleanup
@@ -49,15 +50,23 @@ class Machinery:
 
 
 def assemble(
-    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, cleanup: Cleanup
+    given: RankInput,
+    ranks: Ranks,
+    devices: ResolvedDevices,
+    directory: RunDirectory,
+    cleanup: Cleanup,
 ) -> Machinery:
     """Make the learner's side; what must be closed is given to `cleanup`."""
     spec, task = given.spec, given.task
+    device = torch.device(devices.learner)
     settings = given.settings
     trace = open_trace(given, ranks.rank, device, directory)
     cleanup.add("close trace", trace.tracer.close)
     transport = Transport.create(
-        settings, observation_dim=task.observation_dim, action_dim=task.action_dim
+        settings,
+        observation_dim=task.observation_dim,
+        action_dim=task.action_dim,
+        collector_tensors=torch.device(devices.collector_tensor),
     )
     cleanup.add("close transport", transport.close)
     replay = make_replay(

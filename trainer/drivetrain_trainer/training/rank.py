@@ -39,6 +39,7 @@ from drivetrain_trainer.training.checkpointing import Checkpointer, Restored, re
 from drivetrain_trainer.training.devices import rank_devices
 from drivetrain_trainer.training.evaluation import EvaluationSchedule
 from drivetrain_trainer.training.manifest import begin_manifest, rank_budget
+from drivetrain_trainer.training.memory import check_free_device
 from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.progress import ProgressReporter
@@ -138,7 +139,8 @@ class Rank:
                 log.warning("setting is without effect", key=notice.path, reason=notice.message)
         budget = rank_budget(given, devices)
         self._manifest = begin_manifest(given, devices, budget, self.summary)
-        machinery = assemble(given, ranks, device, directory, cleanup)
+        check_free_device(given, devices, budget, ranks)
+        machinery = assemble(given, ranks, devices, directory, cleanup)
         self._transport = machinery.transport
         self._supervisor.know(transport=machinery.transport, replay=machinery.replay)
         if self.summary is not None and machinery.trace.directory is not None:

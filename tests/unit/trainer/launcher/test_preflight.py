@@ -148,7 +148,7 @@ def test_everything_is_told_at_once(tmp_path: Path) -> None:
         "training.log_root",
         "checkpoint.resume_from",
         "accelerator.gpus_per_node",
-        "algo.num_envs",
+        "algo.replay_rows",
     }
 
 
