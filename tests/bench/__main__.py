@@ -8,12 +8,14 @@ from collections.abc import Callable
 from tests.bench import (
     bench_dp_scaling,
     bench_extract,
+    bench_hand_over,
     bench_overlap,
     bench_sac_end_to_end,
     bench_sac_update,
     bench_start,
     bench_stats,
     bench_stepping,
+    bench_telemetry,
     bench_trace,
 )
 from tests.bench.operator import bench_load, bench_scale
@@ -26,8 +28,12 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "sac_update": bench_sac_update.measure,
     "sac_end_to_end": bench_sac_end_to_end.measure,
     "overlap": bench_overlap.measure,
+    "overlap_grid": bench_overlap.grid,
+    "inference": bench_hand_over.inference,
+    "ingress": bench_hand_over.ingress,
     "dp_scaling": bench_dp_scaling.measure,
     "start": bench_start.measure,
+    "telemetry": bench_telemetry.measure,
     "trace": bench_trace.measure,
     "extract": bench_extract.measure,
     "stats": bench_stats.measure,

@@ -5,6 +5,9 @@ Inference and hand-over count on both sides, waiting on neither.
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tests.bench.result import Result, against
@@ -50,8 +53,95 @@ def measure() -> list[Result]:
     return results
 
 
+GRID_TASKS: dict[str, int] = {"half_cheetah": 128, "humanoid": 64}
+"""Cheap and dear environments, so many of each: a tick takes 3 ms at least."""
+GRID_UPDATES = 1
+GRID_TICKS = 250
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid, and its two sides, ms."""
+
+    task: str
+    batch: int
+    capacity: int
+    wall: float
+    collector: float
+    learner: float
+
+    @property
+    def limit(self) -> float:
+        """The greatest ratio of the wall to the busier side that is asked for."""
+        if self.learner >= self.collector or self.capacity > 1:
+            return 1.10
+        return 1.15
+
+    def result(self) -> Result:
+        """Against the busier side."""
+        return against(
+            f"overlap_{self.task}_b{self.batch}_c{self.capacity}",
+            "iteration wall, ms",
+            [self.wall],
+            [max(self.collector, self.learner)],
+            reference_name="learner" if self.learner >= self.collector else "collector",
+            target=self.limit,
+            better="lower",
+        )
+
+
+def grid() -> list[Result]:
+    """The overlap over environments, batch and capacity; prints the two sides of each point.
+
+    ``BENCH_GRID=wide`` measures more batches and capacities.
+    """
+    wide = os.environ.get("BENCH_GRID") == "wide"
+    batches = (64, 256, 1024, 4096) if wide else (128, 1024)
+    capacities = (1, 2, 4) if wide else (1, 2)
+    cells = [_cell(*point) for point in product(GRID_TASKS, batches, capacities)]
+    print("\n| Task | Envs | Batch | Capacity | Wall | Collector | Learner | Against capacity 1 |")
+    print("|---|---|---|---|---|---|---|---|")
+    base = {(cell.task, cell.batch): cell.wall for cell in cells if cell.capacity == 1}
+    for cell in cells:
+        gain = base[cell.task, cell.batch] / cell.wall
+        print(
+            f"| {cell.task} | {GRID_TASKS[cell.task]} | {cell.batch} | {cell.capacity} | "
+            f"{cell.wall:.2f} ms | {cell.collector:.2f} ms | {cell.learner:.2f} ms | {gain:.3f} |"
+        )
+    print()
+    return [cell.result() for cell in cells]
+
+
+def _cell(task: str, batch: int, capacity: int) -> Cell:
+    envs = GRID_TASKS[task]
+    figures = _figures(
+        {
+            "task": {"name": task},
+            "algo": {
+                "name": "sac",
+                "numEnvs": envs,
+                "batchSize": batch,
+                "updatesPerStep": GRID_UPDATES,
+                "learningStarts": 20,
+            },
+            "training": {
+                "totalEnvSteps": envs * GRID_TICKS,
+                "logInterval": 10,
+                "inferenceSlotCapacity": capacity,
+            },
+        }
+    )
+    return Cell(task, batch, capacity, *figures)
+
+
 def sides(spec: dict[str, Any]) -> tuple[float, float]:
     """Iteration wall and the busier side of it, ms."""
+    wall, collector, learner = _figures(spec)
+    return wall, max(collector, learner)
+
+
+def _figures(spec: dict[str, Any]) -> tuple[float, float, float]:
+    """Iteration wall, the collector's side and the learner's, ms."""
     found = train(
         {
             "algo": {"name": "sac"},
@@ -73,4 +163,4 @@ def sides(spec: dict[str, Any]) -> tuple[float, float]:
             "metrics_publish",
         )
     )
-    return wall, max(learner, cycle + handed)
+    return wall, cycle + handed, learner
