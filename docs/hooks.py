@@ -163,7 +163,10 @@ def _tasks() -> str:
             preset: dict[str, Any] = plain_preset(task, algorithm)
             parts.append(f"Preset for `{algorithm}`:\n")
             parts.append(_table(("Key", "Value"), _flat(preset, "")))
-        for simulator, special in task.simulator_presets.items():
+        offered = {
+            s: preset for s, preset in task.simulator_presets.items() if s in task.simulators
+        }
+        for simulator, special in offered.items():
             parts.append(f"Put over it on `{simulator}`:\n")
             parts.append(_table(("Key", "Value"), _flat(dict(special), "")))
     return "\n".join(parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from drivetrain_api.tasks import TaskSpec
 from drivetrain_trainer.tasks import parameters
-from drivetrain_trainer.tasks.presets import sac_preset
+from drivetrain_trainer.tasks.presets import SIMULATOR_PRESETS, sac_preset
 
 _LOCOMOTION_EVALUATOR = {"interval": 50_000, "episodes": 5}
 
@@ -20,6 +20,7 @@ ant = TaskSpec(
     episode_length=1000,
     description="Ant-v5: a four-legged body runs along x.",
     parameters=parameters.AntParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=1_000_000,
         replay_rows=300_000,
@@ -36,6 +37,7 @@ half_cheetah = TaskSpec(
     episode_length=1000,
     description="HalfCheetah-v5: a planar two-legged body runs along x.",
     parameters=parameters.HalfCheetahParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(total_env_steps=1_000_000, evaluator=_LOCOMOTION_EVALUATOR),
 )
 
@@ -47,6 +49,7 @@ hopper = TaskSpec(
     episode_length=1000,
     description="Hopper-v5: a planar one-legged body hops along x without falling.",
     parameters=parameters.HopperParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(total_env_steps=1_000_000, evaluator=_LOCOMOTION_EVALUATOR),
 )
 
@@ -58,6 +61,7 @@ humanoid = TaskSpec(
     episode_length=1000,
     description="Humanoid-v5: a body of 17 joints walks along x without falling.",
     parameters=parameters.HumanoidParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=2_000_000,
         replay_rows=100_000,
@@ -75,6 +79,7 @@ humanoid_standup = TaskSpec(
     episode_length=1000,
     description="HumanoidStandup-v5: a lying body of 17 joints stands up.",
     parameters=parameters.HumanoidStandupParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=2_000_000,
         replay_rows=100_000,
@@ -92,6 +97,7 @@ inverted_double_pendulum = TaskSpec(
     episode_length=1000,
     description="InvertedDoublePendulum-v5: a cart keeps two linked poles upright.",
     parameters=parameters.InvertedDoublePendulumParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=20_000,
         replay_rows=100_000,
@@ -111,6 +117,7 @@ inverted_pendulum = TaskSpec(
     episode_length=1000,
     description="InvertedPendulum-v5: a cart keeps a pole upright.",
     parameters=parameters.InvertedPendulumParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=20_000,
         replay_rows=100_000,
@@ -130,6 +137,7 @@ pusher = TaskSpec(
     episode_length=100,
     description="Pusher-v5: an arm of seven joints pushes a cylinder to a goal.",
     parameters=parameters.PusherParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=500_000,
         replay_rows=500_000,
@@ -145,6 +153,7 @@ reacher = TaskSpec(
     episode_length=50,
     description="Reacher-v5: a planar arm of two joints touches a target.",
     parameters=parameters.ReacherParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=100_000,
         replay_rows=100_000,
@@ -160,6 +169,7 @@ swimmer = TaskSpec(
     episode_length=1000,
     description="Swimmer-v5: three links swim along x in a viscous plane.",
     parameters=parameters.SwimmerParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(
         total_env_steps=1_000_000,
         gamma=0.9999,  # a stroke pays off late: at 0.99 it is never learnt
@@ -175,6 +185,7 @@ walker2d = TaskSpec(
     episode_length=1000,
     description="Walker2d-v5: a planar two-legged body walks along x without falling.",
     parameters=parameters.Walker2dParameters,
+    simulator_presets=SIMULATOR_PRESETS,
     presets=sac_preset(total_env_steps=1_000_000, evaluator=_LOCOMOTION_EVALUATOR),
 )
 

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from drivetrain_api.algorithms import AlgoName
+from drivetrain_api.training import Simulator
 
 Preset = Mapping[str, Mapping[str, Any]]
+
+SIMULATOR_PRESETS: Final[Mapping[Simulator, Preset]] = MappingProxyType(
+    {
+        Simulator.MJWARP: MappingProxyType(
+            {"training": MappingProxyType({"collector_metrics_interval": 100})}
+        )
+    }
+)
+"""With thousands of worlds on a GPU a report after each tick says little and takes its time."""
 
 _CPU_SAC: Mapping[str, Any] = MappingProxyType(
     {

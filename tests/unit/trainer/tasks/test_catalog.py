@@ -9,8 +9,15 @@ import pytest
 import torch
 
 from drivetrain_api.algorithms import AlgoName, CriticKind, SacConfig
+from drivetrain_api.compose import plain_preset
 from drivetrain_api.tasks import TASK_GROUP, TaskSpec, load_task
-from drivetrain_api.training import CheckpointConfig, EvaluatorConfig, TaskConfig, TrainingConfig
+from drivetrain_api.training import (
+    CheckpointConfig,
+    EvaluatorConfig,
+    Simulator,
+    TaskConfig,
+    TrainingConfig,
+)
 from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.envs.factory import make_env
 from drivetrain_trainer.tasks.assets import gymnasium_model
@@ -31,6 +38,15 @@ def test_each_task_is_registered_under_its_name(task: TaskSpec) -> None:
     assert load_task(TaskConfig(name=task.name)) is task
     points = [point for point in entry_points(group=TASK_GROUP) if point.name == task.name]
     assert [point.value for point in points] == [f"drivetrain_trainer.tasks.catalog:{task.name}"]
+
+
+def test_on_mjwarp_the_metrics_interval_alone_differs() -> None:
+    for task in TASKS:
+        plain = plain_preset(task, AlgoName.SAC)
+        special = plain_preset(task, AlgoName.SAC, Simulator.MJWARP)
+        assert special["training"] == plain["training"] | {"collector_metrics_interval": 100}
+        assert special | {"training": None} == plain | {"training": None}
+        assert plain_preset(task, AlgoName.SAC, Simulator.MUJOCO) == plain
 
 
 @EACH
