@@ -19,8 +19,12 @@ MUJOCO: Final = BackendCapabilities(
     packed_transfer=True,
 )
 
+MJWARP: Final = BackendCapabilities(
+    kind=BackendKind.NATIVE, torch_devices=frozenset({"cpu", "cuda"})
+)
+
 CAPABILITIES: Final[Mapping[Simulator, BackendCapabilities]] = MappingProxyType(
-    {Simulator.MUJOCO: MUJOCO}
+    {Simulator.MUJOCO: MUJOCO, Simulator.MJWARP: MJWARP}
 )
 """Of the simulators of this release."""
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from pathlib import Path
 from typing import NoReturn
 
-import mujoco
 import numpy as np
 import torch
 from torch import Tensor
 
 from drivetrain_trainer.physics.blocked_batch import BlockedBatch
 from drivetrain_trainer.physics.capabilities import MUJOCO
+from drivetrain_trainer.physics.mjcf import load_model, model_facts
 from drivetrain_trainer.physics.mujoco_warnings import (
     DIVERGED,
     WARNING_NAMES,
@@ -21,16 +19,15 @@ from drivetrain_trainer.physics.mujoco_warnings import (
 )
 from drivetrain_trainer.physics.port import (
     Divergence,
-    ModelFacts,
     PhysicsError,
     RenderState,
     SimulationSetup,
 )
 from drivetrain_trainer.physics.world_batch import (
-    OUTPUT_FIELDS,
     POST_CONSTRAINT_FIELDS,
     PooledBatch,
     WorldBatch,
+    check_outputs,
 )
 
 
@@ -50,11 +47,13 @@ class MujocoPhysics:
         Raises:
             PhysicsError: the model does not load, an output is unknown, or MuJoCo refuses.
         """
+        if setup.device != "cpu":
+            raise PhysicsError(f"mujoco's worlds live in host memory, not on {setup.device!r}")
         redirect_warnings()
-        _check_outputs(setup.outputs)
+        check_outputs(setup.outputs)
         self.num_worlds = setup.num_worlds
-        self._mj_model = _load(setup.model)
-        self.model = _facts(self._mj_model)
+        self._mj_model = load_model(setup.model)
+        self.model = model_facts(self._mj_model)
         kind = BlockedBatch if setup.outputs & POST_CONSTRAINT_FIELDS else PooledBatch
         self._batch: WorldBatch | None = kind(self._mj_model, setup.num_worlds, setup.num_threads)
         self.qpos, self.qvel, self.ctrl = map(self._batch.state, ("qpos", "qvel", "ctrl"))
@@ -127,40 +126,3 @@ class MujocoPhysics:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a simulation cannot be pickled; make it in the process that steps it")
-
-
-def _check_outputs(outputs: frozenset[str]) -> None:
-    for name in sorted(outputs - OUTPUT_FIELDS):
-        near = difflib.get_close_matches(name, sorted(OUTPUT_FIELDS), n=3, cutoff=0.5)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
-        raise PhysicsError(f"output {name!r} is not a field that a step computes{hint}")
-
-
-def _load(source: Path | str) -> mujoco.MjModel:
-    try:
-        if isinstance(source, Path):
-            return mujoco.MjModel.from_xml_path(str(source))
-        return mujoco.MjModel.from_xml_string(source)
-    except (ValueError, mujoco.FatalError) as error:
-        where = source if isinstance(source, Path) else "the MJCF text"
-        raise PhysicsError(f"MuJoCo does not load {where}: {error}") from error
-
-
-def _facts(model: mujoco.MjModel) -> ModelFacts:
-    limited = torch.from_numpy(model.actuator_ctrllimited.astype(bool))
-    low, high = torch.from_numpy(model.actuator_ctrlrange.copy()).unbind(1)
-    infinity = torch.full_like(low, torch.inf)
-    return ModelFacts(
-        nq=model.nq,
-        nv=model.nv,
-        nu=model.nu,
-        timestep=float(model.opt.timestep),
-        initial_qpos=torch.from_numpy(model.qpos0.copy()),
-        initial_qvel=torch.zeros(model.nv, dtype=torch.float64),
-        control_low=torch.where(limited, low, -infinity),
-        control_high=torch.where(limited, high, infinity),
-        body_mass=torch.from_numpy(model.body_mass.copy()),
-        body_names=tuple(model.body(i).name for i in range(model.nbody)),
-        site_names=tuple(model.site(i).name for i in range(model.nsite)),
-        actuator_names=tuple(model.actuator(i).name for i in range(model.nu)),
-    )

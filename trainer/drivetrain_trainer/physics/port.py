@@ -73,6 +73,8 @@ class SimulationSetup:
     num_threads: int = 1
     outputs: frozenset[str] = frozenset()
     """Derived fields that terms read, by their MuJoCo names, such as ``xpos``."""
+    device: str = "cpu"
+    """Torch device of a native backend's worlds: ``cpu``, or ``cuda`` with an index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,18 @@ class Divergence:
     """(N,) bool: these must be reset, their step means nothing."""
     counts: Mapping[str, int]
     """Worlds that raised each warning, by MuJoCo's name without its prefix (``BADQACC``)."""
+
+
+class PendingStep(Protocol):
+    """A step that its backend's device still runs, while the host goes on to enqueue work."""
+
+    def wait(self) -> Divergence | None:
+        """Wait until physics is done, not for what was enqueued after it; then what was wrong.
+
+        To be called before the host reads anything of the step, so that the time is charged
+        to physics and not to whoever reads first.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -187,8 +201,14 @@ class Physics(Protocol):
         """
         ...
 
-    def step(self, substeps: int) -> Divergence | None:
-        """Advance every world by `substeps` of the model's time step under `ctrl`."""
+    def step(self, substeps: int) -> Divergence | PendingStep | None:
+        """Advance every world by `substeps` of the model's time step under `ctrl`.
+
+        Returns:
+            What was wrong, None for nothing; or, of a backend whose device runs on by itself,
+            the step under way: tensor operations of the same device see its results, and the
+            host does after `PendingStep.wait`.
+        """
         ...
 
     def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,6 +92,18 @@ def output_shape(model: mujoco.MjModel, name: str) -> tuple[tuple[int, ...], tor
     if array.dtype.kind not in "fi" or (array.ndim and array.itemsize != dtype.itemsize):
         raise PhysicsError(f"output {name!r} is {array.dtype}: neither float64 nor int32")
     return array.shape, dtype
+
+
+def check_outputs(outputs: frozenset[str]) -> None:
+    """Refuse names of fields that no step computes.
+
+    Raises:
+        PhysicsError: with near matches.
+    """
+    for name in sorted(outputs - OUTPUT_FIELDS):
+        near = difflib.get_close_matches(name, sorted(OUTPUT_FIELDS), n=3, cutoff=0.5)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise PhysicsError(f"output {name!r} is not a field that a step computes{hint}")
 
 
 def check_counts(num_worlds: int, num_threads: int) -> None:
