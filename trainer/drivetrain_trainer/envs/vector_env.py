@@ -96,6 +96,10 @@ class ActiveTerm:
 class VectorEnv(Protocol):
     """N environments of one task that reset themselves.
 
+    A rank may divide its environments into several of these and step them in turn, handing
+    the state of the random numbers from one to the next. The numbers are then those of a
+    single one, if each draws world after world, in the worlds' order.
+
     Not thread-safe, not picklable, and not to be used after a fork: made in the process that
     steps it.
     """
