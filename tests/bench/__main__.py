@@ -15,6 +15,7 @@ from tests.bench import (
     bench_start,
     bench_stats,
     bench_stepping,
+    bench_stop,
     bench_telemetry,
     bench_trace,
 )
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "ingress": bench_hand_over.ingress,
     "dp_scaling": bench_dp_scaling.measure,
     "start": bench_start.measure,
+    "stop": bench_stop.measure,
     "telemetry": bench_telemetry.measure,
     "trace": bench_trace.measure,
     "extract": bench_extract.measure,
