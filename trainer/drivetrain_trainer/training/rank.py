@@ -209,6 +209,8 @@ class Rank:
         ready = self._collector.await_ready(
             machinery.settings.start_timeout_s, interrupt=self._stop.interrupt
         )
+        if self._manifest is not None and ready.diagnostics is not None:
+            self._manifest.note(diagnostics=ready.diagnostics)
         if ranks.leads:
             device = torch.device(devices.learner)
             self._run_config = write_run_config(
@@ -391,7 +393,7 @@ def _live(rank: Rank, supervisor: RankSupervisor) -> _End:
     except StopRequestedError:
         supervisor.stopped()
         return _End(ExitCode.CHECKPOINTED)
-    except BaseException as failure:  # even an exit() in a task's code must not end it silently
+    except (Exception, SystemExit) as failure:  # an exit() in a task's code must not be silent
         error = named(failure)
         if supervisor.stopped_in_start_up(error):
             supervisor.stopped()
