@@ -136,6 +136,11 @@ class _Group:
         self.episodes = RunningEpisodes(env.num_envs, window)
         self.rows = torch.empty(env.num_envs, width)
 
+    def place(self, device: torch.device) -> None:
+        """Keep rows and accounts where the environments' tensors are."""
+        self.rows = self.rows.to(device)
+        self.episodes.place(device)
+
 
 class Collector:
     """The loop and its accounts."""
@@ -147,7 +152,10 @@ class Collector:
         self._transport = boot.transport
         self._layout = boot.transport.layout
         self._port = boot.transport.ring.collector_port(learner)
-        self._ingress = boot.transport.ingress.producer(learner)
+        storage = boot.transport.ring.storage
+        self._ingress = boot.transport.ingress.producer(
+            learner, barrier=storage.barrier if storage.ipc_events else None
+        )
         self._board = boot.transport.board
         self._groups: list[_Group] = []
         self._drawing: _Group | None = None
@@ -180,6 +188,7 @@ class Collector:
         for group in self._groups:
             self._let_draw(group)
             observation = group.env.reset()
+            group.place(observation.device)
             none_done = torch.zeros(group.env.num_envs)
             self._flow.mark(FlowPoint.REQUEST, self._boot.first_tick, group.index)
             self._port.request(self._boot.first_tick, observation, none_done, group=group.index)

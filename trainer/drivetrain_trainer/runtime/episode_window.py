@@ -57,6 +57,11 @@ class RunningEpisodes:
         self._total = torch.zeros(num_envs, dtype=torch.float64)
         self._length = torch.zeros(num_envs, dtype=torch.int64)
 
+    def place(self, device: torch.device) -> None:
+        """Keep the sums where rewards are."""
+        self._total = self._total.to(device)
+        self._length = self._length.to(device)
+
     def step(self, reward: Tensor, done: Tensor, truncated: Tensor, invalid: Tensor) -> None:
         """Count a step.
 

@@ -25,7 +25,6 @@ from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, 
 from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
 from drivetrain_trainer.runtime.inference_flight import FlightCounter, InferenceFlight
 from drivetrain_trainer.runtime.ring_storage import (
-    HOST,
     Fence,
     HostStorage,
     RingShape,
@@ -191,9 +190,9 @@ class InferenceRing:
         first = group * smaller + min(group, larger)
         return slice(first, first + self.group_size(group))
 
-    def collector_port(self, learner: Peer, *, carrier: torch.device = HOST) -> CollectorPort:
-        """The end of the process that steps the environments, whose tensors are on `carrier`."""
-        return CollectorPort(self, learner, carrier)
+    def collector_port(self, learner: Peer) -> CollectorPort:
+        """The end of the process that steps the environments."""
+        return CollectorPort(self, learner)
 
     def learner_port(self, collector: Peer) -> LearnerPort:
         """The end of the process that holds the policy."""
@@ -248,20 +247,21 @@ class InferenceRing:
 
 
 class CollectorPort:
-    """The collector's end: strictly request, then response, for each group in turn."""
+    """The collector's end: strictly request, then response, for each group in turn.
 
-    def __init__(self, ring: InferenceRing, learner: Peer, carrier: torch.device) -> None:
+    What it takes and gives is on the environments' device. Where that is not the ring's, its
+    tensors are carried over, through host memory that copies need not stage.
+    """
+
+    def __init__(self, ring: InferenceRing, learner: Peer) -> None:
         self.groups = ring.groups
         self._ring = ring
         self._storage = ring.storage
-        self._carried = carrier.type != ring.storage.device.type
         self._peer = learner
         self._header = ring.header()
         self._slots = [ring.slot(group) for group in range(ring.groups)]
-        self._own = [
-            self._buffers(slot.shared) if self._carried else slot.shared for slot in self._slots
-        ]
-        """What the environments see of each slot: the slot itself, or host memory beside it."""
+        self._own: dict[int, RingTensors] = {}
+        """By group, what its environments see of the slot: it itself, or a copy beside it."""
         self._epochs = [NO_EPOCH] * ring.groups
         self._credits = 0
         self._flight = FlightCounter(self._answered)
@@ -275,11 +275,12 @@ class CollectorPort:
             done: (n,) where an episode ended in the step before.
             group: whose.
         """
-        slot, own = self._slots[group], self._own[group]
+        slot = self._slots[group]
+        own = self._own.get(group) or self._seen_from(observation.device, group)
         self._storage.wait(Fence.RELEASED, group)
         own.observation.copy_(observation)
         own.done.copy_(done)
-        if self._carried:
+        if own is not slot.shared:
             slot.observation.copy_(own.observation, non_blocking=True)
             slot.done.copy_(own.done, non_blocking=True)
         self._storage.record(Fence.REQUESTED, group)
@@ -309,7 +310,7 @@ class CollectorPort:
             self._credits += rings
             self._flight.observe()
         if self._header[_STOP]:
-            return Response(self._own[group].action, self._epochs[group], Command.STOP)
+            return Response(self._slots[group].action, self._epochs[group], Command.STOP)
         self._credits -= 1
         self._flight.taken()
         return self._take(tick, group)
@@ -335,18 +336,18 @@ class CollectorPort:
         self._epochs[group] = epoch
         self._storage.wait(Fence.PLACED, group)
         own = self._own[group]
-        if self._carried:
+        if own is not slot.shared:
             own.action.copy_(slot.action, non_blocking=True)
             self._storage.barrier()
         return Response(own.action, epoch, Command(slot.response[_EXTRA]))
 
-    def _buffers(self, shared: RingTensors) -> RingTensors:
-        buffer = self._storage.buffer
-        return RingTensors(
-            buffer(*shared.observation.shape),
-            buffer(*shared.done.shape),
-            buffer(*shared.action.shape),
-        )
+    def _seen_from(self, device: torch.device, group: int) -> RingTensors:
+        """What environments on `device` see of a slot."""
+        shared = self._slots[group].shared
+        if device.type != self._storage.device.type:
+            shared = shared.beside(self._storage.buffer)
+        self._own[group] = shared
+        return shared
 
     def _answered(self) -> tuple[int, int]:
         return self._header[_RESPONDED], self._header[_RESPONDED_TICK]

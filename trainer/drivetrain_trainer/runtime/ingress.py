@@ -114,9 +114,17 @@ class ReplayIngress:
         """The slot of a chunk: one after the other, also where the numbers wrap."""
         return chunks_between(self.first_sequence, sequence) % self.depth
 
-    def producer(self, learner: Peer) -> IngressProducer:
-        """The end of the process that has the transitions."""
-        return IngressProducer(self, learner)
+    def producer(
+        self, learner: Peer, *, barrier: Callable[[], None] | None = None
+    ) -> IngressProducer:
+        """The end of the process that has the transitions.
+
+        Args:
+            learner: the other end's process.
+            barrier: blocks until rows copied from a device are there; called once a chunk,
+                before it is published. None where rows are in host memory.
+        """
+        return IngressProducer(self, learner, barrier)
 
     def consumer(
         self, collector: Peer, *, first_tick: int = 0, flow: TickFlow = NO_FLOW
@@ -191,9 +199,12 @@ class ReplayIngress:
 class IngressProducer:
     """The writer's end."""
 
-    def __init__(self, ingress: ReplayIngress, learner: Peer) -> None:
+    def __init__(
+        self, ingress: ReplayIngress, learner: Peer, barrier: Callable[[], None] | None = None
+    ) -> None:
         self._ingress = ingress
         self._peer = learner
+        self._barrier = barrier
         self._own = ingress.producer_words()
         self._flags = ingress.consumer_words()
         self._headers = ingress.headers()
@@ -253,7 +264,9 @@ class IngressProducer:
         room = min(self._ingress.slot_rows - self._filled, rows.shape[0])
         if room:
             filled = self._filled + room
-            self._slots[self._open, self._filled : filled].copy_(rows[:room])
+            self._slots[self._open, self._filled : filled].copy_(
+                rows[:room], non_blocking=self._barrier is not None
+            )
             self._filled = filled
         return rows[room:]
 
@@ -302,6 +315,8 @@ class IngressProducer:
         self._open, self._filled = None, 0
 
     def _publish(self, *, last: bool) -> None:
+        if self._barrier is not None:
+            self._barrier()
         sequence = self._own[Producer.PUBLISHED]
         header = self._headers[self._ingress.slot_of(sequence)]
         header[Header.SEQUENCE] = sequence

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
 from drivetrain_trainer.runtime.shared_memory import MemoryPlan, SharedMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Fence(IntEnum):
@@ -43,6 +46,12 @@ class RingTensors:
     def part(self, rows: slice) -> RingTensors:
         """Views of a range of rows."""
         return RingTensors(self.observation[rows], self.done[rows], self.action[rows])
+
+    def beside(self, buffer: Callable[..., Tensor]) -> RingTensors:
+        """Tensors of the same shapes in other memory, made by ``buffer(*shape)``."""
+        return RingTensors(
+            buffer(*self.observation.shape), buffer(*self.done.shape), buffer(*self.action.shape)
+        )
 
 
 class RingShape:
