@@ -31,6 +31,7 @@ from drivetrain_trainer.telemetry.timeline import (
     ENV_STEP_DETAILS,
     LEARNING_TIME,
     ROLLOUT_TIME,
+    SYNCHRONOUS,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def learner_action_wait(evidence: Evidence) -> Finding | None:
 
 def _rollouts_wait(evidence: Evidence) -> Finding | None:
     """A collector that owns its policy: its rollouts are there before the learner is."""
+    if evidence.setup.algo in SYNCHRONOUS:  # its rollouts are parts of the iteration
+        return None
     rollout = 1e3 * evidence.values.get(ROLLOUT_TIME, 0.0)
     if evidence.collector_wait_high or not rollout or evidence.collector is not None:
         return None

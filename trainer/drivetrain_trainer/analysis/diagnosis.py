@@ -73,7 +73,7 @@ def diagnose(window: Window, setup: Setup, telemetry: RunTelemetry | None = None
     evidence = Evidence(
         window,
         setup,
-        shares.learner(window.means),
+        shares.learner(window.means, setup.algo),
         shares.collector(window.means),
         telemetry,
     )

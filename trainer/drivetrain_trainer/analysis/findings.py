@@ -104,6 +104,8 @@ class Finding:
 class Setup:
     """What of a run's configuration the advice depends on."""
 
+    algo: str | None = None
+    """Decides which phases are parts of the learner's iteration."""
     num_envs: int | None = None
     """Environments of a rank."""
     batch_size: int | None = None
@@ -134,6 +136,7 @@ class Setup:
         """From run_config.json; what an algorithm does not have stays unset."""
         algo, training, run = config.algo, config.training, config.run
         return cls(
+            algo=algo.name.value,
             num_envs=getattr(algo, "num_envs", None),
             batch_size=getattr(algo, "batch_size", None),
             updates_per_step=getattr(algo, "updates_per_step", None),

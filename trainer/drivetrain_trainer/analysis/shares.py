@@ -9,8 +9,8 @@ from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.telemetry.timeline import (
     COLLECTOR_CYCLE,
     ITERATION_TIME,
-    LEARNER_PHASES,
     in_milliseconds,
+    learner_phases,
 )
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class Collector:
     """The phases in their order."""
 
 
-def learner(values: Mapping[str, float]) -> Learner | None:
+def learner(values: Mapping[str, float], algo: str | None = None) -> Learner | None:
     """The learner's iteration; None where no complete one was measured."""
     wall = in_milliseconds(ITERATION_TIME, values)
     if not wall:
         return None
-    phases = [(tag, in_milliseconds(tag, values)) for tag in LEARNER_PHASES]
+    phases = [(tag, in_milliseconds(tag, values)) for tag in learner_phases(algo)]
     slices = [
         Slice(METRICS[tag].label, spent, spent / wall) for tag, spent in phases if spent is not None
     ]

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from drivetrain_api.artifacts.run_summary import BackendTelemetry, RunTelemetry
-from drivetrain_api.metrics import Owner, Quantity, Unit
+from drivetrain_api.metrics import Owner
 from drivetrain_api.training import WANDB_LOGGER
 from drivetrain_trainer import stats
 from drivetrain_trainer.telemetry.backends.base import RUN_URL
 from drivetrain_trainer.telemetry.facts import EvaluationFigures
 from drivetrain_trainer.telemetry.stats_logger import StatsLogger
 from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, TOTAL_FPS
+from drivetrain_trainer.training.step_rate import StepRate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +86,7 @@ class Reports:
         self._ages = ages
         self._instability: dict[str, int] = {}
         self._best_evaluation: tuple[float, int] | None = None
+        self._rate = StepRate(hold=group is not None)
         self._reported: tuple[int, int] | None = None
         """Iteration and environment steps of the latest report."""
         self._mean_rewards: deque[float] = deque(maxlen=SMOOTHED_REPORTS)
@@ -127,6 +129,7 @@ class Reports:
             {Owner.LEARNER: self._agent.metrics()},
             {Owner.LEARNER: ingress_metrics(counters)},
             {Owner.LEARNER: device_metrics(self._replay)},
+            {Owner.LEARNER: self._rate.of(collected)},
             *(_collected(collected) if collected is not None else ()),
             env_steps=cursor.env_steps,
             iteration=cursor.iteration,
@@ -273,9 +276,8 @@ def run_telemetry(counts: LoggerStats) -> RunTelemetry:
 
 
 def _collected(collected: CollectorReport) -> tuple[Part, ...]:
-    """What the collector's board tells, by its owners; the step rate is the learner's reading."""
+    """What the collector's board tells, by its owners."""
     return (
         {Owner.COLLECTOR: collected.metrics},
         {Owner.ENVIRONMENT: collected.log},
-        {Owner.LEARNER: {TOTAL_FPS: Quantity(collected.steps_per_second, Unit.STEPS_PER_SECOND)}},
     )

@@ -340,6 +340,22 @@ def test_a_collector_that_owns_its_policy(
     assert [one.problem for one in diagnosis.findings] == ([problem] if problem else [])
 
 
+def test_rollouts_on_the_learners_thread_are_parts_of_its_iteration() -> None:
+    changes = {
+        "Perf/collection_time": 0.008,
+        "Perf/learning_time": 0.0115,
+        "Perf/learner_collector_wait_ms": 0.0,
+        "Perf/learner_inference_ms": 0.0,
+        "Perf/learner_replay_sample_ms": 0.2,
+    }
+    values = window(changes, without=COLLECTOR_TAGS)
+    diagnosis = diagnose(values, Setup(algo="ppo", num_envs=8))
+    assert diagnosis.learner is not None
+    assert [one.label for one in diagnosis.learner.slices][:1] == ["Rollout Wall"]
+    assert diagnosis.learner.accounted_ms == pytest.approx(8.0 + 11.5 + 0.1 + 0.1 + 0.2)
+    assert diagnosis.balanced
+
+
 @pytest.mark.parametrize(
     ("setup", "says"),
     [
