@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _FOREIGN_PREFIXES: Final = ("DRIVETRAIN_", "PET_")
 """Variables of our own environment that a pod must never see."""
+_OURS: Final = frozenset({labels.ENV_SOAK_SECONDS})
+"""But for what `drivetrain soak` tells the ranks below it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def resolve(
     environment = {
         name: value
         for name, value in settings.environment.items()
-        if not name.startswith(_FOREIGN_PREFIXES)
+        if name in _OURS or not name.startswith(_FOREIGN_PREFIXES)
     }
     environment["PATH"] = settings.search_path()
     if TEMPORARY_MOUNT in layout.folders:

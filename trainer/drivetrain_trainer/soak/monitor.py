@@ -29,6 +29,8 @@ class Timing:
 
     first_tick: float | None = None
     last_tick: float = 0.0
+    first_steps: int = 0
+    """Environment steps of the first summary: not 0 where the run was resumed."""
     learning: float | None = None
     moved: float = 0.0
     """The last change of iteration, steps or status; the soak's start before any."""
@@ -124,6 +126,7 @@ class Monitor:
         steps, seconds = 0, 0.0
         if self._last is None:  # what a resumed run begins with is no tick of this soak
             self._mark, self._mark_at = tick, at
+            self.timing = replace(self.timing, first_steps=tick.env_steps)
         elif tick != self._last:
             steps, seconds = self._moved(self._last, tick, at)
         self._last = tick

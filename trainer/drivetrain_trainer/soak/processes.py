@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.soak import ResidualProcess, SoakFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from drivetrain_trainer.soak.gpu import GpuMemory
     from drivetrain_trainer.soak.shared_files import SharedFiles
@@ -21,6 +22,8 @@ _THREADS_FIELD: Final = 17
 _RSS_FIELD: Final = 21
 """Of /proc/<pid>/stat, counted from the state, the first field behind the name."""
 _COMMAND_LIMIT: Final = 1024
+PSS_EVERY: Final = 6
+"""Samples of which one asks for proportional memory: the kernel walks every page for it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class ProcessFigures:
     rss: int
     """Bytes."""
     pss: int | None
-    """Bytes; None where the kernel does not tell it to us."""
+    """Bytes; None where it was not asked for, or the kernel does not tell it to us."""
     fds: int
     threads: int
 
@@ -43,16 +46,19 @@ class TreeSampler:
     """Living processes of the run; zombies are not among them."""
     files: SharedFiles
     gpu: GpuMemory | None = None
+    turns: Iterator[int] = field(default_factory=count)
 
     def __call__(self) -> SoakFigures:
         """The sums over the tree as it is now."""
         pids = self.pids()
-        found = [one for one in map(read_process, pids) if one is not None]
+        shared = next(self.turns) % PSS_EVERY == 0
+        read = (read_process(pid, shared=shared) for pid in pids)
+        found = [one for one in read if one is not None]
         shares = [one.pss for one in found]
         return SoakFigures(
             processes=len(found),
             rss_bytes=sum(one.rss for one in found),
-            pss_bytes=None if None in shares else sum(share or 0 for share in shares),
+            pss_bytes=None if None in shares or not shared else sum(share or 0 for share in shares),
             fds=sum(one.fds for one in found),
             threads=sum(one.threads for one in found),
             shm_bytes=self.files.bytes(),
@@ -60,8 +66,13 @@ class TreeSampler:
         )
 
 
-def read_process(pid: int) -> ProcessFigures | None:
-    """What a process holds; None where it has ended, or is only a zombie."""
+def read_process(pid: int, *, shared: bool = True) -> ProcessFigures | None:
+    """What a process holds; None where it has ended, or is only a zombie.
+
+    Args:
+        pid: Its id.
+        shared: Ask for its proportional share as well.
+    """
     folder = f"/proc/{pid}"
     try:
         fields = Path(folder, "stat").read_bytes().rpartition(b")")[2].split()
@@ -69,7 +80,7 @@ def read_process(pid: int) -> ProcessFigures | None:
             return None
         return ProcessFigures(
             rss=int(fields[_RSS_FIELD]) * _PAGE,
-            pss=_pss(folder),
+            pss=_pss(folder) if shared else None,
             fds=_descriptors(folder),
             threads=int(fields[_THREADS_FIELD]),
         )

@@ -31,6 +31,7 @@ from drivetrain_trainer.soak.evidence import (
     torn_findings,
     version_findings,
 )
+from drivetrain_trainer.soak.replay_fill import replay_fill
 from drivetrain_trainer.soak.trend import decay, growth
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from drivetrain_api.artifacts.soak import SoakFigures
     from drivetrain_trainer.soak.monitor import Monitor
+    from drivetrain_trainer.soak.replay_fill import ReplayFill
     from drivetrain_trainer.soak.samples import Sample
     from drivetrain_trainer.soak.trend import Decay, Growth, Point
 
@@ -57,6 +59,7 @@ _NAMES: Final = {
     Resource.GPU: "GPU memory",
 }
 _COUNTS: Final = frozenset({Resource.FDS, Resource.THREADS})
+_RESIDENT: Final = frozenset({Resource.RSS, Resource.PSS})
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def judge(monitor: Monitor, ending: Ending, origin: Origin) -> SoakArtifact:
     """
     document = monitor.watch.document
     judged = _judged(monitor)
-    trends = {resource: _growth(judged, resource, monitor) for resource in Resource}
+    fill = replay_fill(document, monitor.timing.first_steps)
+    trends = {resource: _growth(judged, resource, monitor, fill) for resource in Resource}
     speed = decay([sample.rate for sample in judged if sample.rate is not None])
     findings = (
         *_ending_findings(ending),
@@ -228,12 +232,15 @@ def _amount(figures: SoakFigures, resource: Resource) -> int | None:
     return amount
 
 
-def _growth(judged: Sequence[Sample], resource: Resource, monitor: Monitor) -> Growth | None:
+def _growth(
+    judged: Sequence[Sample], resource: Resource, monitor: Monitor, fill: ReplayFill
+) -> Growth | None:
     points: list[Point] = []
     for sample in judged:
         amount = _amount(sample.mean, resource)
         if amount is not None:
-            points.append((sample.at, float(amount)))
+            filled = fill.bytes(sample.env_steps) if resource in _RESIDENT else 0.0
+            points.append((sample.at, amount - filled))
     return growth(points, monitor.settings.limits[resource])
 
 
