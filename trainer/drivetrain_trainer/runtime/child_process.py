@@ -27,6 +27,8 @@ DEFERRED_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 """What a terminal or a process group sends to parent and child alike: the parent decides."""
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _REAP_TIMEOUT_S: Final = 10.0
+_TALK_TIMEOUT_S: Final = 30.0
+"""For a message that has begun, or a child that does not take one: it may hang in the middle."""
 
 
 class ChildProcess:
@@ -73,6 +75,7 @@ class ChildProcess:
             error: what a wait raises once it has died.
         """
         ours, theirs = Channel.pair()
+        ours.limit(_TALK_TIMEOUT_S)
         environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
         number = str(theirs.fileno())
         command = [sys.executable, "-m", "drivetrain_trainer.runtime.child_main"]

@@ -103,6 +103,10 @@ class Channel:
         """The socket's descriptor, to be polled beside others."""
         return self._socket.fileno()
 
+    def limit(self, seconds: float) -> None:
+        """Have `send` and `receive` raise TimeoutError where the other end keeps them waiting."""
+        self._socket.settimeout(seconds)
+
     def send(self, message: object) -> None:
         """Pickle and send; the descriptors in `message` stay open on this side as well.
 

@@ -101,3 +101,14 @@ def test_more_descriptors_than_a_message_holds_are_refused() -> None:
     first, second = Channel.pair()
     with first, second, pytest.raises(ValueError, match="65 descriptors"):
         first.send(many)
+
+
+def test_an_end_that_hangs_in_the_middle_of_a_message_is_not_waited_for_for_ever() -> None:
+    ours, theirs = Channel.pair()
+    with ours, theirs:
+        ours.limit(0.05)
+        theirs._socket.send(b"\x01")  # the first byte of a header
+        with pytest.raises(TimeoutError):
+            ours.receive()
+        with pytest.raises(TimeoutError):
+            ours.send(bytes(1 << 24))  # more than fits, and nobody takes it
