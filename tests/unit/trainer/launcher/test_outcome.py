@@ -14,6 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome, RunStatus
+from drivetrain_api.artifacts.shutdown import (
+    Classification,
+    CleanupSnapshot,
+    LearnerCoordination,
+    LifePhase,
+    Owner,
+    ShutdownReport,
+)
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.launcher.outcome import Ending, Verdict, judge
 from drivetrain_trainer.launcher.scratch import Scratch
@@ -193,7 +201,7 @@ def leave(folder: Path, ranks: list[Word | bytes | None], started: bool = True) 
             id="silent while it should stop",
         ),
         pytest.param([b"{"], CLEAN, 1, "rank 0 left an outcome that is not one", id="no JSON"),
-        pytest.param([b"\xff" * 90_000], CLEAN, 1, "larger than 65536 bytes", id="huge"),
+        pytest.param([b"\xff" * 140_000], CLEAN, 1, "larger than 131072 bytes", id="huge"),
         pytest.param(
             [Word(0), b'{"rank": 0, "exit_code": 0, "status": "completed"}'],
             CLEAN,
@@ -332,3 +340,55 @@ def test_the_rule_for_any_mix(tmp_path: Path, codes: list[int]) -> None:
     verdict = judge(range(len(codes)), scratch, STOPPED)
     assert verdict.exit_code is next(code for rule, code in RULES if rule(set(codes)))
     assert verdict.message
+
+
+def shutdown(classification: Classification, phase: LifePhase) -> ShutdownReport:
+    return ShutdownReport(
+        classification=classification,
+        owner=Owner.UNKNOWN,
+        phase=phase,
+        iteration=0,
+        coordination_tick=None,
+        inference_epoch=None,
+        exception=None,
+        learner_coordination=LearnerCoordination(rank=0, world_size=2, env_steps=0),
+        inference_ring=None,
+        replay_ingress=None,
+        collector=None,
+        cleanup=CleanupSnapshot(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (1, "rank 0: collector_failure (learning): as told"),
+        (3, "rank 0: collector_failure (learning): as told"),
+        (2, "rank 0: as told"),
+    ],
+)
+def test_a_failure_begins_with_its_class_and_phase(tmp_path: Path, code: int, message: str) -> None:
+    scratch = leave(tmp_path, [None])
+    outcome = RankOutcome(
+        rank=0,
+        exit_code=code,
+        status=RunStatus.FAILED,
+        error="as told",
+        shutdown=shutdown(Classification.COLLECTOR_FAILURE, LifePhase.LEARNING),
+    )
+    scratch.outcome(0).write_text(outcome.to_json())
+
+    assert judge(range(1), scratch, saw(r0=code)) == Verdict(ExitCode(code), message)
+
+
+def test_the_largest_shutdown_report_is_read(tmp_path: Path) -> None:
+    scratch = leave(tmp_path, [None])
+    worst = shutdown(Classification.LEARNER_FAILURE, LifePhase.FINISH).model_copy(
+        update={"cleanup": CleanupSnapshot(errors=("\N{GRINNING FACE}" * 1024,) * 16)}
+    )
+    outcome = RankOutcome(
+        rank=0, exit_code=1, status=RunStatus.FAILED, error="x" * 4096, shutdown=worst
+    )
+    scratch.outcome(0).write_text(outcome.to_json())
+
+    assert "learner_failure (finish)" in judge(range(1), scratch, saw(r0=1)).message
