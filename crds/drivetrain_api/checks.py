@@ -45,7 +45,7 @@ def composed_violations(spec: TrainingRunSpec, task: TaskSpec) -> Iterator[Viola
     """What is wrong once defaults, presets and manifest are one."""
     yield from manifest_violations(spec)
     if spec.sim not in task.simulators:
-        offered = ", ".join(sorted(task.simulators))
+        offered = task.runs_on(spec.sim)
         yield Violation("sim", f"task {task.name} runs on {offered}; got {spec.sim}")
     if spec.training.total_env_steps is None and spec.training.iterations is None:
         yield Violation(

@@ -50,6 +50,8 @@ class TaskSpec:
     episode_length: int
     description: str = ""
     simulators: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
+    unsupported: Mapping[Simulator, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Simulator -> why the task does not run on it, for the refusal."""
     presets: Mapping[AlgoName, Mapping[str, Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -62,6 +64,12 @@ class TaskSpec:
     backend: str | None = None
     """``module:attribute`` of the physics backend's class, where the task's environments bring
     a backend of their own instead of the manifest's ``sim``; imported in the trainer alone."""
+
+    def runs_on(self, simulator: Simulator) -> str:
+        """Which simulators the task runs on, and why not on `simulator` where that is told."""
+        offered = ", ".join(sorted(self.simulators))
+        reason = self.unsupported.get(simulator)
+        return f"{offered} ({reason})" if reason else offered
 
     def resolve_overrides(self, overrides: Mapping[str, object]) -> TaskParameters:
         """The task's parameters with the manifest's overrides put over their defaults.

@@ -267,8 +267,11 @@ class Simulator(StrEnum):
     MJWARP = "mjwarp"
 
 
-AVAILABLE_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
+AVAILABLE_SIMULATORS: frozenset[Simulator] = frozenset(Simulator)
 """Simulators of this release; the others are refused by name."""
+
+COMPILING_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MJWARP})
+"""Simulators that compile kernels on a first start, which takes minutes."""
 
 HOST_BRIDGE_SIMULATORS: frozenset[Simulator] = frozenset({Simulator.MUJOCO})
 """Simulators whose worlds live in host memory, so that collector tensors may be carried to

@@ -39,7 +39,6 @@ NEEDED_BESIDE: dict[str, Object] = {
 }
 """What a rule, or the operator, wants to be there too."""
 OPERATOR_REFUSES_MORE = {
-    "spec.sim": "mjwarp is of a later release, and refused by name until then",
     "spec.accelerator.mps.pinnedMemoryLimit": "a list of limits has a grammar of its own",
 }
 """Where the server's word is not the last one, each with its reason."""

@@ -202,7 +202,10 @@ def test_an_algorithm_is_refused_by_name_alone(
         assert part in found["algo.name"]
 
 
-def test_a_simulator_that_this_release_lacks_is_refused_by_name() -> None:
+def test_a_simulator_that_this_release_lacks_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drivetrain_api.checks.AVAILABLE_SIMULATORS", {Simulator.MUJOCO})
     found = refusals(manifest(sim="mjwarp"))
 
     assert found == {"sim": "mjwarp is not available in this release; available: mujoco"}

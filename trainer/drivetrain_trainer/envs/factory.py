@@ -43,7 +43,7 @@ def make_env(
     """
     parameters = task.resolve_overrides(overrides or {})
     if sim not in task.simulators:
-        offered = ", ".join(sorted(task.simulators))
+        offered = task.runs_on(sim)
         raise EnvError(f"task {task.name!r} runs on {offered}, not on {sim.value!r}")
     env = _factory(task)(EnvRequest(num_envs, seed, num_threads, sim, device), parameters)
     declared = (num_envs, task.observation_dim, task.action_dim)

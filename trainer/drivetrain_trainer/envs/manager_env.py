@@ -21,12 +21,15 @@ from drivetrain_trainer.envs.soundness import all_sound, require_sound, sound_ro
 from drivetrain_trainer.envs.state import TermState
 from drivetrain_trainer.envs.vector_env import ActiveTerm, EnvRequest, StepOutcome, StepTimings
 from drivetrain_trainer.physics.factory import make_physics
+from drivetrain_trainer.physics.optimizations import backend_diagnostics
 from drivetrain_trainer.physics.port import Divergence, Physics, RenderState, SimulationSetup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_trainer.envs.definition import EnvDefinition
+    from drivetrain_trainer.physics.port import PendingStep
 
 NONFINITE = "nonfinite"
 """Instability that the simulator did not report: a NaN, an infinity or a huge number in the
@@ -55,7 +58,6 @@ class ManagerEnv:
             PhysicsError: the simulator refuses the model or an output.
         """
         _check(definition, request)
-        self._rng = ManagerRng(request.seed)
         self._physics: Physics | None = physics or make_physics(
             request.simulator,
             SimulationSetup(
@@ -63,9 +65,11 @@ class ManagerEnv:
                 num_worlds=request.num_envs,
                 num_threads=request.num_threads,
                 outputs=definition.outputs,
+                device=request.device,
             ),
         )
         worlds = self._physics
+        self._rng = ManagerRng(request.seed, worlds.qpos.device)
         self._substeps = definition.substeps
         self._state = TermState(worlds, definition.substeps)
         self._state.track(definition.tracked)
@@ -84,6 +88,7 @@ class ManagerEnv:
         self.step_seconds = self._state.step_seconds
         self.action_low, self.action_high = self._actions.low, self._actions.high
         self.timings = StepTimings()
+        self._waited_ns = 0
         self.log_tags = (*self._rewards.tags, *self._terminations.tags, *self._own_log.tags)
         self.log_families = definition.log_families
         self._instability = Counter(dict.fromkeys((*worlds.warning_names, NONFINITE), 0))
@@ -125,7 +130,9 @@ class ManagerEnv:
         self._open()
         self._started = True
         self._log = {}
-        self._outcome.observation.copy_(self._restart(torch.arange(self.num_envs)))
+        self._outcome.observation.copy_(
+            self._restart(torch.arange(self.num_envs, device=self._state.device))
+        )
         return self._outcome.observation
 
     def step(self, action: Tensor) -> StepOutcome:
@@ -140,17 +147,17 @@ class ManagerEnv:
         applied = perf_counter_ns()
         self._log = None
         self._state.remember()
-        divergence = worlds.step(self._substeps)
+        physics = worlds.step(self._substeps)
         stepped = perf_counter_ns()
-        self._update(divergence)
+        self._update(physics)
         updated = perf_counter_ns()
         self._reset_done()
         ended = perf_counter_ns()
         self.timings = StepTimings(
             action_validate=(validated - began) * 1e-6,
             apply_action=(applied - validated) * 1e-6,
-            backend=(stepped - applied) * 1e-6,
-            update_state=(updated - stepped) * 1e-6,
+            backend=(stepped - applied + self._waited_ns) * 1e-6,
+            update_state=(updated - stepped - self._waited_ns) * 1e-6,
             reset_done=(ended - updated) * 1e-6,
             began_ns=began,
         )
@@ -163,6 +170,10 @@ class ManagerEnv:
     def set_rng_state(self, state: Tensor) -> None:
         """See `VectorEnv.set_rng_state`."""
         self._rng.set_state(state)
+
+    def get_backend_runtime_diagnostics(self) -> BackendDiagnostics:
+        """See `VectorEnv.get_backend_runtime_diagnostics`."""
+        return backend_diagnostics(self._open())
 
     def render_state(self) -> RenderState:
         """See `VectorEnv.render_state`."""
@@ -183,24 +194,38 @@ class ManagerEnv:
         return StepOutcome(
             observation=self._observations.make_buffer(),
             next_observation=self._observations.make_buffer(),
-            reward=torch.full((self.num_envs,), torch.nan),
+            reward=torch.full((self.num_envs,), torch.nan, device=self._state.device),
             terminated=self._terminations.terminated,
             truncated=self._terminations.truncated,
-            invalid=torch.zeros(self.num_envs, dtype=torch.bool),
+            invalid=torch.zeros(self.num_envs, dtype=torch.bool, device=self._state.device),
         )
 
-    def _update(self, divergence: Divergence | None) -> None:
+    def _update(self, step: Divergence | PendingStep | None) -> None:
         """Fill the outcome from the worlds as the step left them."""
         outcome = self._outcome
         self._observations.compute_into(self._next_columns)
         self._rewards.compute_into(outcome.reward)
         self._terminations.compute()
         self._own_log.compute()
+        divergence = self._drain(step)
         sound = all_sound(outcome.next_observation) and all_sound(outcome.reward)
         if divergence is not None or not sound:
             self._find_invalid(divergence)
         else:
             outcome.invalid.zero_()
+
+    def _drain(self, step: Divergence | PendingStep | None) -> Divergence | None:
+        """Wait for physics that still runs, right before the host first reads of the step.
+
+        Whatever is read first would wait for it; the time is physics' own (`StepTimings`).
+        """
+        self._waited_ns = 0
+        if step is None or isinstance(step, Divergence):
+            return step
+        began = perf_counter_ns()
+        divergence = step.wait()
+        self._waited_ns = perf_counter_ns() - began
+        return divergence
 
     def _find_invalid(self, divergence: Divergence | None) -> None:
         """Mark worlds whose step means nothing, and take them out of all else."""

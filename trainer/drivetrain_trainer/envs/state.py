@@ -31,7 +31,9 @@ class TermState:
         """(N, nv)."""
         self.ctrl = physics.ctrl
         """(N, nu), as applied."""
-        self.action = torch.zeros(physics.num_worlds, physics.model.nu)
+        self.device = physics.qpos.device
+        """Where the worlds' tensors, and all that is made of them, lie."""
+        self.action = torch.zeros(physics.num_worlds, physics.model.nu, device=self.device)
         """(N, nu) float32: the latest action in raw units."""
         self.step_seconds = physics.model.timestep * substeps
         """Seconds of one environment step."""

@@ -7,12 +7,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from drivetrain_api.training import Simulator
+from drivetrain_trainer.physics.optimizations import untold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
 
+    from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_api.metrics import Family
     from drivetrain_trainer.physics.port import RenderState
 
@@ -59,6 +61,8 @@ class StepTimings:
     action_validate: float = 0.0
     apply_action: float = 0.0
     backend: float = 0.0
+    """Physics: the launch, and of an asynchronous backend the wait for its device, although
+    that comes to light later, when the host first reads of the step."""
     update_state: float = 0.0
     """Observations, rewards and terminations."""
     reset_done: float = 0.0
@@ -194,6 +198,10 @@ class VectorEnv(Protocol):
         """Go on with the random numbers from where `rng_state` was taken."""
         ...
 
+    def get_backend_runtime_diagnostics(self) -> BackendDiagnostics:
+        """The physics backend's optimisations: asked for, in use, and if not, why."""
+        ...
+
     def render_state(self) -> RenderState | None:
         """The first environment, to be drawn; None where there is nothing to draw."""
         ...
@@ -201,3 +209,12 @@ class VectorEnv(Protocol):
     def close(self) -> None:
         """Let go of everything; a second close does nothing."""
         ...
+
+
+def diagnostics_of(env: VectorEnv) -> BackendDiagnostics:
+    """`VectorEnv.get_backend_runtime_diagnostics`, of environments that lack it too."""
+    tell = getattr(env, "get_backend_runtime_diagnostics", None)
+    if tell is None:
+        return untold(f"{type(env).__name__} does not tell of its backend")
+    told: BackendDiagnostics = tell()
+    return told

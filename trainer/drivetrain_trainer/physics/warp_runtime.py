@@ -11,7 +11,9 @@ import importlib.util
 import logging
 import os
 import stat
+import sys
 import tempfile
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain_trainer.physics.port import PhysicsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 CACHE_VARIABLE: Final = "WARP_CACHE_PATH"
 """Names the kernel cache; a folder of Warp's version is made in it."""
@@ -96,7 +98,27 @@ def load_warp() -> None:
 
     wp.set_logger(_QuietLogger())
     wp.config.kernel_cache_dir = str(directory)
-    wp.init()
+    with _own_words_kept():
+        wp.init()
+
+
+@contextmanager
+def _own_words_kept() -> Iterator[None]:
+    """Keep what Warp's native half writes to standard error: that there is no GPU, on a CPU."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as words:
+            os.dup2(words.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(kept, 2)
+            words.seek(0)
+            for line in words.read().decode(errors="replace").splitlines():
+                _logger.info("Warp: %s", line)
+    finally:
+        os.close(kept)
 
 
 def drop_headers() -> None:
@@ -105,10 +127,9 @@ def drop_headers() -> None:
     They make compiling four times as fast. Warp deletes them at an orderly exit of the
     interpreter alone, which a collector does not take.
     """
-    import warp as wp  # noqa: PLC0415 - loaded by now
+    from warp._src import context  # noqa: PLC0415 - loaded by now; no public way
 
-    runtime = wp._src.context.runtime  # noqa: SLF001 - there is no public way
-    held = getattr(runtime, "_pch_dirs", {})
+    held = getattr(context.runtime, "_pch_dirs", {})
     for directory in list(held.values()):
         directory.cleanup()
     held.clear()

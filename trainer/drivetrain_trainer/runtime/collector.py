@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_api.metrics import Family
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.training import Simulator, TaskConfig
@@ -120,6 +121,8 @@ class CollectorReady:
     """Names on the board; further ones may come."""
     log_families: tuple[Family, ...] = ()
     """Families of the environments' own metrics."""
+    diagnostics: BackendDiagnostics | None = None
+    """What the physics backend tells of its optimisations; None where it was not asked."""
     start_s: float = 0.0
     """Seconds from the boot message to this one."""
 

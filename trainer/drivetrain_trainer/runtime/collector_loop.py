@@ -16,6 +16,7 @@ import torch
 
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.envs.managers.log import declared_schema
+from drivetrain_trainer.envs.vector_env import diagnostics_of
 from drivetrain_trainer.physics.port import BackendWorkerError
 from drivetrain_trainer.runtime.collector import CollectorBoot, CollectorReady
 from drivetrain_trainer.runtime.collector_report import (
@@ -208,6 +209,7 @@ class Collector:
             terms=env.terms,
             metric_names=self._board.names,
             log_families=env.log_families,
+            diagnostics=diagnostics_of(env),
             start_s=self._started - begun,
         )
 

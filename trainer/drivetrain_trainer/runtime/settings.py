@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivetrain_api.artifacts.runtime_manifest import KnobLimits
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.explain import show
-from drivetrain_api.training import RUNTIME_KNOBS
+from drivetrain_api.training import COMPILING_SIMULATORS, RUNTIME_KNOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 120.0
 """Building environments, imports included, takes seconds; a network volume may be slow."""
+COMPILING_START_TIMEOUT_S: Final = 900.0
+"""The same of a simulator whose kernels are compiled on a first start, which takes minutes."""
 TICK_TIMEOUT_S: Final = 120.0
 """A collector that steps takes milliseconds a tick."""
 STOP_GRACE_S: Final = 5.0
@@ -97,6 +99,9 @@ class RuntimeSettings:
             updates_per_step=algo.updates_per_step,
             learning_starts=algo.learning_starts,
             sim_threads=training.sim_threads,
+            start_timeout_s=(
+                COMPILING_START_TIMEOUT_S if spec.sim in COMPILING_SIMULATORS else START_TIMEOUT_S
+            ),
         )
 
     @property

@@ -6,10 +6,17 @@ here, nor in what it imports, needs torch or a simulator.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from drivetrain_api.tasks import TaskSpec
+from drivetrain_api.training import Simulator
 from drivetrain_trainer.tasks import parameters
 from drivetrain_trainer.tasks.presets import SIMULATOR_PRESETS, sac_preset
 
+_EVERY = frozenset(Simulator)
+_NO_PGS = MappingProxyType(
+    {Simulator.MJWARP: "its model asks for the PGS solver, which mjwarp does not have"}
+)
 _LOCOMOTION_EVALUATOR = {"interval": 50_000, "episodes": 5}
 
 ant = TaskSpec(
@@ -18,6 +25,7 @@ ant = TaskSpec(
     observation_dim=105,
     action_dim=8,
     episode_length=1000,
+    simulators=_EVERY,
     description="Ant-v5: a four-legged body runs along x.",
     parameters=parameters.AntParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -35,6 +43,7 @@ half_cheetah = TaskSpec(
     observation_dim=17,
     action_dim=6,
     episode_length=1000,
+    simulators=_EVERY,
     description="HalfCheetah-v5: a planar two-legged body runs along x.",
     parameters=parameters.HalfCheetahParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -47,6 +56,7 @@ hopper = TaskSpec(
     observation_dim=11,
     action_dim=3,
     episode_length=1000,
+    simulators=_EVERY,
     description="Hopper-v5: a planar one-legged body hops along x without falling.",
     parameters=parameters.HopperParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -59,6 +69,7 @@ humanoid = TaskSpec(
     observation_dim=348,
     action_dim=17,
     episode_length=1000,
+    unsupported=_NO_PGS,
     description="Humanoid-v5: a body of 17 joints walks along x without falling.",
     parameters=parameters.HumanoidParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -77,6 +88,7 @@ humanoid_standup = TaskSpec(
     observation_dim=348,
     action_dim=17,
     episode_length=1000,
+    unsupported=_NO_PGS,
     description="HumanoidStandup-v5: a lying body of 17 joints stands up.",
     parameters=parameters.HumanoidStandupParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -95,6 +107,7 @@ inverted_double_pendulum = TaskSpec(
     observation_dim=9,
     action_dim=1,
     episode_length=1000,
+    simulators=_EVERY,
     description="InvertedDoublePendulum-v5: a cart keeps two linked poles upright.",
     parameters=parameters.InvertedDoublePendulumParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -115,6 +128,7 @@ inverted_pendulum = TaskSpec(
     observation_dim=4,
     action_dim=1,
     episode_length=1000,
+    simulators=_EVERY,
     description="InvertedPendulum-v5: a cart keeps a pole upright.",
     parameters=parameters.InvertedPendulumParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -135,6 +149,7 @@ pusher = TaskSpec(
     observation_dim=23,
     action_dim=7,
     episode_length=100,
+    simulators=_EVERY,
     description="Pusher-v5: an arm of seven joints pushes a cylinder to a goal.",
     parameters=parameters.PusherParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -151,6 +166,7 @@ reacher = TaskSpec(
     observation_dim=10,
     action_dim=2,
     episode_length=50,
+    simulators=_EVERY,
     description="Reacher-v5: a planar arm of two joints touches a target.",
     parameters=parameters.ReacherParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -167,6 +183,7 @@ swimmer = TaskSpec(
     observation_dim=8,
     action_dim=2,
     episode_length=1000,
+    simulators=_EVERY,
     description="Swimmer-v5: three links swim along x in a viscous plane.",
     parameters=parameters.SwimmerParameters,
     simulator_presets=SIMULATOR_PRESETS,
@@ -183,6 +200,7 @@ walker2d = TaskSpec(
     observation_dim=17,
     action_dim=6,
     episode_length=1000,
+    simulators=_EVERY,
     description="Walker2d-v5: a planar two-legged body walks along x without falling.",
     parameters=parameters.Walker2dParameters,
     simulator_presets=SIMULATOR_PRESETS,

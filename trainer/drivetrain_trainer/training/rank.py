@@ -16,6 +16,7 @@ from drivetrain_api.artifacts.shutdown import LifePhase
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.notices import without_effect
+from drivetrain_api.training import COMPILING_SIMULATORS
 from drivetrain_trainer.algorithms.precision import resolve_precision
 from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
 from drivetrain_trainer.evidence.atomic import write_text_atomically
@@ -206,6 +207,12 @@ class Rank:
             flow=machinery.trace.flow(machinery.transport),
         )
         machinery.replay.attach(self._collector.ingress)
+        if given.spec.sim in COMPILING_SIMULATORS:
+            log.info(
+                "compiling kernels: minutes on a first start, then from the cache",
+                sim=given.spec.sim.value,
+                timeout_s=machinery.settings.start_timeout_s,
+            )
         ready = self._collector.await_ready(
             machinery.settings.start_timeout_s, interrupt=self._stop.interrupt
         )

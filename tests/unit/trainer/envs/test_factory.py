@@ -12,7 +12,7 @@ from drivetrain_api.training import Simulator, TaskConfig
 from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.envs.factory import make_env
 from drivetrain_trainer.envs.manager_env import ManagerEnv
-from drivetrain_trainer.tasks.catalog import half_cheetah, hopper
+from drivetrain_trainer.tasks.catalog import half_cheetah, hopper, humanoid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,8 +140,8 @@ def test_a_factory_that_does_not_load_is_named(factory: str, message: str) -> No
 
 
 def test_a_simulator_that_the_task_does_not_run_on_is_refused() -> None:
-    with pytest.raises(EnvError, match="task 'hopper' runs on mujoco, not on 'mjwarp'"):
-        make_env(hopper, num_envs=1, seed=0, sim=Simulator.MJWARP)
+    with pytest.raises(EnvError, match=r"task 'humanoid' runs on mujoco .*PGS.*, not on 'mjwarp'"):
+        make_env(humanoid, num_envs=1, seed=0, sim=Simulator.MJWARP)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -217,9 +217,10 @@ def test_a_model_that_does_not_load_is_named(model: str, tmp_path: Path) -> None
         make(model=tmp_path / "missing.xml")
 
 
-def test_a_simulator_of_another_release_is_refused_by_name() -> None:
-    with pytest.raises(PhysicsError, match="'mjwarp' is not available"):
-        make_physics(Simulator.MJWARP, SimulationSetup(model=HOPPER, num_worlds=1))
+def test_a_device_is_refused_by_name() -> None:
+    setup = SimulationSetup(model=HOPPER, num_worlds=1, device="cuda:0")
+    with pytest.raises(PhysicsError, match="host memory, not on 'cuda:0'"):
+        make_physics(Simulator.MUJOCO, setup)
 
 
 @BOTH

@@ -45,7 +45,8 @@ class ObservationManager:
 
     def make_buffer(self) -> Tensor:
         """(N, o) float32, NaN until computed."""
-        return torch.full((self._state.num_envs, self.size), torch.nan)
+        shape = (self._state.num_envs, self.size)
+        return torch.full(shape, torch.nan, device=self._state.device)
 
     def columns(self, buffer: Tensor) -> tuple[Tensor, ...]:
         """Each term's part of (N, o), as views."""

@@ -39,11 +39,11 @@ class RewardManager:
                 )
         self._terms = terms
         self._state = state
-        dtype = state.qpos.dtype
-        self._weights = torch.tensor([term.weight for term in terms], dtype=dtype)
-        self._raw = torch.zeros(len(terms), state.num_envs, dtype=dtype)
+        dtype, device = state.qpos.dtype, state.device
+        self._weights = torch.tensor([t.weight for t in terms], dtype=dtype, device=device)
+        self._raw = torch.zeros(len(terms), state.num_envs, dtype=dtype, device=device)
         self._rows = self._raw.unbind(0)
-        self._total = torch.zeros(state.num_envs, dtype=dtype)
+        self._total = torch.zeros(state.num_envs, dtype=dtype, device=device)
 
     @property
     def tags(self) -> tuple[str, ...]:

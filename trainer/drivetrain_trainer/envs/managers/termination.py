@@ -44,11 +44,12 @@ class TerminationManager:
         self._state = state
         self._episode_length = episode_length
         self._names = (*(term.name for term in terms), TIME_OUT)
-        self.steps = torch.zeros(state.num_envs, dtype=torch.int64)
+        self.steps = torch.zeros(state.num_envs, dtype=torch.int64, device=state.device)
         """(N,) steps of the running episodes."""
-        self._fired = torch.zeros(len(self._names), state.num_envs, dtype=torch.bool)
+        shape = (len(self._names), state.num_envs)
+        self._fired = torch.zeros(shape, dtype=torch.bool, device=state.device)
         self._rows = self._fired.unbind(0)
-        self.terminated = torch.zeros(state.num_envs, dtype=torch.bool)
+        self.terminated = torch.zeros(state.num_envs, dtype=torch.bool, device=state.device)
         """(N,) a term fired in the latest step."""
         self.truncated = self._rows[-1]
         """(N,) out of time in the latest step, and not terminated."""
