@@ -71,6 +71,8 @@ def check_command(group: click.Group, words: list[str], line: str) -> None:
     if isinstance(command, click.Group) and len(words) > 1:
         check_command(command, words[1:], line)
         return
+    if "--" in words:  # what follows is another command
+        words = words[: words.index("--")]
     known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
     options = {w.partition("=")[0] for w in words[1:] if w.startswith("-")}
     assert options <= known, f"{line}: no option {options - known}"
