@@ -26,14 +26,13 @@ def soak_of(path: Path, overrides: Sequence[str]) -> SoakConfig | None:
     """
     try:
         document: Any = yaml.safe_load(path.read_bytes())
+        if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
+            raise SoakCommandError(f"{path}: not a TrainingRun")
         document = apply_overrides(document, [text for text in overrides if text[:1] != "-"])
-        # An empty section brings up what a soak itself refuses.
-        wanted = document["spec"].setdefault("soak", {}) is not None
-        run = parse_run(document)
+        if document["spec"].get("soak") is None:
+            document["spec"]["soak"] = {}  # brings up what a soak itself refuses
+        return parse_run(document).spec.soak
     except OSError as error:
         raise SoakCommandError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, SpecError) as error:
         raise SoakCommandError(f"{path}: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SoakCommandError(f"{path}: not a TrainingRun") from error
-    return run.spec.soak if wanted else None
