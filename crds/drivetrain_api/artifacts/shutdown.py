@@ -167,11 +167,11 @@ class ShutdownReport(ArtifactModel):
     learner_coordination: LearnerCoordination
     """Where the learner stood."""
     inference_ring: InferenceRingSnapshot | None
-    """Null only where the ring was never made."""
+    """Null only where the ring was never made, or went with a rank that was killed."""
     replay_ingress: ReplayIngressEvidence | None
-    """Null only where the ingress was never made."""
+    """Null only where the ingress was never made, or went with a rank that was killed."""
     collector: CollectorSnapshot | None
-    """Null only where no collector was ever started."""
+    """Null only where no collector was ever started, or it went with a rank that was killed."""
     cleanup: CleanupSnapshot
     """What failed on the way out."""
 

@@ -190,7 +190,13 @@ class SummaryWriter:
 
 
 def finish_abandoned(
-    path: Path, fence: Fence, status: RunStatus, error_type: str | None, error: str | None
+    path: Path,
+    fence: Fence,
+    status: RunStatus,
+    error_type: str | None,
+    error: str | None,
+    *,
+    shutdown: dict[str, JsonValue] | None = None,
 ) -> RunSummary | None:
     """Give the summary of a run whose rank 0 was killed the end that it had no time to write.
 
@@ -200,6 +206,7 @@ def finish_abandoned(
         status: What the attempt came to.
         error_type: Short name of the cause on failure.
         error: The cause, for a person.
+        shutdown: What is known of rank 0's end, for the manifest, where one was begun.
 
     Returns:
         The summary as it is now; None where there is none that can be read.
@@ -211,8 +218,12 @@ def finish_abandoned(
     summary = _read(path)
     if summary is None or summary.status is not RunStatus.RUNNING:
         return summary
+    manifest = summary.runtime_manifest
+    if manifest is not None and shutdown is not None:
+        manifest = {**manifest, "shutdown": shutdown}
     ended = summary.model_copy(
         update={
+            "runtime_manifest": manifest,
             "status": status,
             "end_time_utc": datetime.now(UTC),
             "error_type": error_type,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from drivetrain_api.artifacts.outcome import RunStatus
+from drivetrain_api.artifacts.shutdown import Classification, Owner
 from drivetrain_api.digest import MpsReport
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.exit_codes import ExitCode
@@ -29,11 +30,12 @@ from drivetrain_trainer.launcher.digest import (
     summarise,
     write_termination_log,
 )
+from drivetrain_trainer.launcher.life import read_life, report_of_the_killed
 from drivetrain_trainer.launcher.logs import configure_logging
 from drivetrain_trainer.launcher.mps.control import MpsError
 from drivetrain_trainer.launcher.mps.mode import DisabledMps
 from drivetrain_trainer.launcher.mps.start import start_mps
-from drivetrain_trainer.launcher.outcome import Verdict, judge
+from drivetrain_trainer.launcher.outcome import STOP_TIMEOUT, Verdict, judge
 from drivetrain_trainer.launcher.parent_death import adopt_orphans
 from drivetrain_trainer.launcher.preflight import MPS_MODE, Machine, check_run, read_attempt
 from drivetrain_trainer.launcher.processes import kill_descendants
@@ -57,6 +59,8 @@ from drivetrain_trainer.launcher.torchrun import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic import JsonValue
 
     from drivetrain_api.attempt import AttemptSpec
     from drivetrain_api.digest import Digest
@@ -267,6 +271,7 @@ class Launch:
                 status,
                 verdict.error_type if failed else None,
                 verdict.message if failed else None,
+                shutdown=self._shutdown_of_the_killed(verdict),
             )
         except (FencedError, OSError) as error:
             log.warning("run summary is left as it is", reason=str(error))
@@ -279,6 +284,21 @@ class Launch:
             mps=mps,
             soak=self.soak,
         )
+
+    def _shutdown_of_the_killed(self, verdict: Verdict) -> dict[str, JsonValue] | None:
+        """Rank 0's end in its place, where it was killed and so is the cause."""
+        life = read_life(Scratch(self.settings.scratch).life(0))
+        if life is None or verdict.killed != 0 or self.rendezvous is None:
+            return None
+        stuck = verdict.error_type == STOP_TIMEOUT
+        report = report_of_the_killed(
+            life,
+            verdict.message,
+            Classification.STALE_TICK if stuck else Classification.LEARNER_FAILURE,
+            Owner.LEARNER,
+            self.rendezvous.nodes * self.rendezvous.ranks_per_node,
+        )
+        return report.model_dump(mode="json")
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome
 from drivetrain_api.exit_codes import ExitCode, from_status
 from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
+from drivetrain_trainer.launcher.life import read_life
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from drivetrain_trainer.launcher.torchrun import RankFailure, TorchrunReport
 
 OUTCOME_LIMIT: Final = 128 << 10
+
+STOP_TIMEOUT: Final = "StopTimeout"
+"""`error_type` of a rank that had to be killed since it did not stop."""
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -48,6 +52,8 @@ class Verdict:
     exit_code: ExitCode
     message: str
     error_type: str | None = None
+    killed: int | None = field(default=None, compare=False)
+    """The rank that decided it, where it left no word of its own."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class RankEnd:
     error_type: str | None
     at: float
     """Unix time, for the order of causes; infinite where it only followed another's end."""
+    silent: bool = False
+    """Whether it was killed before it could say anything."""
 
 
 def judge(ranks: range, scratch: Scratch, ending: Ending) -> Verdict:
@@ -85,7 +93,8 @@ def judge(ranks: range, scratch: Scratch, ending: Ending) -> Verdict:
 
 def _first(ends: list[RankEnd], code: ExitCode) -> Verdict:
     deciding = min((end for end in ends if end.code is code), key=lambda end: (end.at, end.rank))
-    return Verdict(code, deciding.message, deciding.error_type)
+    killed = deciding.rank if deciding.silent else None
+    return Verdict(code, deciding.message, deciding.error_type, killed)
 
 
 def _stopped(ends: list[RankEnd], ending: Ending) -> str:
@@ -144,10 +153,11 @@ def _silent_end(rank: int, scratch: Scratch, ending: Ending, problem: str) -> Ra
     if ending.killed_after is not None:
         expected.add(-signal.SIGKILL)
     if seen is not None and code not in expected:
-        return _seen_end(seen, ending, problem)
+        return _seen_end(seen, scratch, ending, problem)
     if ending.killed_after is not None:
         message = f"rank {rank} did not stop within {ending.killed_after:.0f} s and was killed"
-        return RankEnd(rank, ExitCode.FAILED, message, "StopTimeout", math.inf)
+        message += _while(rank, scratch)
+        return RankEnd(rank, ExitCode.FAILED, message, STOP_TIMEOUT, math.inf, silent=True)
     if ending.stop is not None and not scratch.started(rank).exists():
         return RankEnd(rank, ExitCode.CHECKPOINTED, "", None, math.inf)
     if code is not None:
@@ -158,15 +168,22 @@ def _silent_end(rank: int, scratch: Scratch, ending: Ending, problem: str) -> Ra
     return RankEnd(rank, ExitCode.FAILED, f"rank {rank} {problem}", "NoOutcome", math.inf)
 
 
-def _seen_end(seen: RankFailure, ending: Ending, problem: str) -> RankEnd:
+def _seen_end(seen: RankFailure, scratch: Scratch, ending: Ending, problem: str) -> RankEnd:
     rank, code = seen.rank, seen.exit_code
     if code < 0:
-        message = f"rank {rank} was killed by {_signal_name(code)}{_because(ending)}"
-        return RankEnd(rank, ExitCode.FAILED, message, "Killed", seen.seen_at)
+        where = _while(rank, scratch)
+        message = f"rank {rank} was killed by {_signal_name(code)}{where}{_because(ending)}"
+        return RankEnd(rank, ExitCode.FAILED, message, "Killed", seen.seen_at, silent=True)
     message = f"rank {rank} ended with code {code} and {problem}"
     meant = from_status(code)
     final = meant if meant in (ExitCode.REFUSED, ExitCode.BROKEN) else ExitCode.FAILED
     return RankEnd(rank, final, message, "NoOutcome", seen.seen_at)
+
+
+def _while(rank: int, scratch: Scratch) -> str:
+    """What a rank was doing when it was killed, as far as it is known."""
+    life = read_life(scratch.life(rank))
+    return "" if life is None else f" in {life.phase.value}"
 
 
 def _words(outcome: RankOutcome) -> str:

@@ -28,6 +28,10 @@ class Scratch:
         """There once a rank handles signals itself; holds its MPS pipe directory, if any."""
         return self.folder / f"started-rank{rank}"
 
+    def life(self, rank: int) -> Path:
+        """Where a rank is in its life (`LifeMark`)."""
+        return self.folder / f"life-rank{rank}"
+
     def mps_evidence(self, rank: int) -> Path:
         """How a rank shares its GPU (`MpsEvidence`)."""
         return self.folder / f"mps-rank{rank}.json"
@@ -57,7 +61,8 @@ class Scratch:
             self.folder.mkdir(parents=True, exist_ok=True)
             stale = [self.progress, self.torchrun]
             for rank in ranks:
-                stale += [self.outcome(rank), self.started(rank), self.mps_evidence(rank)]
+                stale += [self.outcome(rank), self.started(rank), self.life(rank)]
+                stale.append(self.mps_evidence(rank))
             for path in stale:
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)

@@ -12,7 +12,7 @@ from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, LEARNING_TIME
 from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -54,10 +54,21 @@ class PhaseTimeline:
     Every phase, and every iteration, is a span of `tracer` as well.
     """
 
-    def __init__(self, tracer: Tracer = NULL_TRACER) -> None:
+    def __init__(
+        self,
+        tracer: Tracer = NULL_TRACER,
+        *,
+        learning: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            tracer: gets the spans.
+            learning: told when sampling and updates begin (True) and, without an exception,
+                end (False).
+        """
         self.tracer = tracer
-        self.active: Phase | None = None
-        """The phase entered last and not left; one that an exception ended stays."""
+        self.learning = learning
         self._measured = {phase: _Measured(phase, self) for phase in Phase}
         self._wall = 0
         self._iterations = 0
@@ -115,7 +126,7 @@ class _Measured:
     """Sums the time spent within it; made once, entered often."""
 
     def __init__(self, phase: Phase, timeline: PhaseTimeline) -> None:
-        self._phase = phase
+        self._learns = phase in (Phase.REPLAY_SAMPLE, Phase.LEARNING)
         self._timeline = timeline
         self._label = METRICS[phase].label
         self._on_device = phase in _ON_DEVICE
@@ -142,7 +153,8 @@ class _Measured:
         return taken
 
     def __enter__(self) -> Self:
-        self._timeline.active = self._phase
+        if self._learns:
+            self._timeline.learning(True)  # noqa: FBT003 - begins or ends, as its name says
         if self._on_device:
             self._begin = self._tracer.gpu_mark()
         self._cpu = self._tracer.cpu_ns()
@@ -156,8 +168,8 @@ class _Measured:
         trace: TracebackType | None,
     ) -> None:
         now = time.perf_counter_ns()
-        if kind is None:
-            self._timeline.active = None
+        if self._learns and kind is None:
+            self._timeline.learning(False)  # noqa: FBT003 - begins or ends, as its name says
         self._running += now - self._started
         self._tracer.complete(self._label, self._started, now, self._cpu)
         if self._on_device:

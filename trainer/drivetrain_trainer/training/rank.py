@@ -25,6 +25,7 @@ from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError, Che
 from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_config import write_run_config
 from drivetrain_trainer.evidence.run_summary import SummaryWriter
+from drivetrain_trainer.launcher.life import LifeMark
 from drivetrain_trainer.runtime.faults import StopRequestedError
 from drivetrain_trainer.training.assembly import (
     Machinery,
@@ -247,8 +248,8 @@ class Rank:
         evaluation = self._evaluation(machinery, ranks, reports, restored)
         checkpoints = self._checkpoints(machinery, ranks, reports, evaluation, progress)
         tracer = machinery.trace.tracer
-        timeline = PhaseTimeline(tracer)
         supervisor = self._supervisor
+        timeline = PhaseTimeline(tracer, learning=supervisor.learning)
         learner = OffPolicyLearner(
             LoopSettings.of(
                 machinery.settings,
@@ -267,7 +268,7 @@ class Rank:
             flow=machinery.trace.flow(machinery.transport),
         )
         progress.write(self.cursor.iteration, self.cursor.env_steps, force=True)
-        supervisor.enter_loop(learner, timeline)
+        supervisor.enter_loop(warming_up=learner.warming_up)
         seconds = soak_seconds(os.environ)
         if seconds is not None:
             self._stop.finish_after(seconds)
@@ -369,7 +370,11 @@ class Rank:
 
 def run_rank(given: RankInput, collector: CollectorProcess, stop: StopSignal) -> ExitCode:
     """Train as this rank; the summary and the outcome say how it ended, whatever happened."""
-    supervisor = RankSupervisor(collector, stop, grace_seconds=given.spec.grace_period_seconds)
+    number = int(os.environ.get("RANK", "0"))
+    mark = LifeMark(given.scratch.life(number) if given.scratch is not None else None)
+    supervisor = RankSupervisor(
+        collector, stop, grace_seconds=given.spec.grace_period_seconds, mark=mark
+    )
     rank = Rank(given, collector, stop, supervisor)
     end = _live(rank, supervisor)
     supervisor.take_down_collector()

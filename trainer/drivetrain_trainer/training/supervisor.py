@@ -27,11 +27,11 @@ from drivetrain_api.artifacts.shutdown import (
     ShutdownReport,
 )
 from drivetrain_trainer.evidence.fence import FencedError
+from drivetrain_trainer.launcher.life import Life, LifeMark
 from drivetrain_trainer.physics.port import BackendWorkerError
 from drivetrain_trainer.runtime.faults import FailureClass, RankLostError, RuntimeFault
 from drivetrain_trainer.runtime.settings import STOP_GRACE_S
 from drivetrain_trainer.training.cleanup import Cleanup
-from drivetrain_trainer.training.phases import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.collector import CollectorProcess
     from drivetrain_trainer.runtime.replay import ReplayRing
     from drivetrain_trainer.runtime.transport import Transport
-    from drivetrain_trainer.training.off_policy import OffPolicyLearner
-    from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.ranks import Ranks
     from drivetrain_trainer.training.schedule import Cursor
     from drivetrain_trainer.training.stop import StopSignal
@@ -60,7 +58,6 @@ _OWNER = {
     FailureClass.CANCELLED: Owner.EXTERNAL,
     FailureClass.UNKNOWN: Owner.UNKNOWN,
 }
-_LEARNING = (Phase.REPLAY_SAMPLE, Phase.LEARNING)
 _MESSAGE_LIMIT = 4096
 
 
@@ -120,12 +117,18 @@ class RankSupervisor:
     """One rank's, from before its first part is made until after the last is closed."""
 
     def __init__(
-        self, collector: CollectorProcess, stop: StopSignal, *, grace_seconds: float
+        self,
+        collector: CollectorProcess,
+        stop: StopSignal,
+        *,
+        grace_seconds: float,
+        mark: LifeMark | None = None,
     ) -> None:
-        """Watch from now on; a stop must be over in `grace_seconds`."""
+        """Watch from now on; a stop must be over in `grace_seconds`, `mark` keeps the phase."""
         self.cleanup = Cleanup()
         self._collector = collector
         self._stop = stop
+        self._mark = mark or LifeMark()
         self._collector_grace_s = min(STOP_GRACE_S, grace_seconds / 5)
         self._phase = LifePhase.START_UP
         self._cursor: Cursor | None = None
@@ -133,8 +136,6 @@ class RankSupervisor:
         self._ranks: Ranks | None = None
         self._transport: Transport | None = None
         self._replay: ReplayRing | None = None
-        self._timeline: PhaseTimeline | None = None
-        self._learner: OffPolicyLearner | None = None
         self._asked: _Moment | None = None
         self._cause: _Cause | None = None
         self._collector_end: CollectorSnapshot | None = None
@@ -145,18 +146,19 @@ class RankSupervisor:
     @property
     def phase(self) -> LifePhase:
         """What the rank is doing; where an exception passed, what it was doing then."""
-        if self._phase is not LifePhase.COLLECTING or self._learner is None:
-            return self._phase
-        if self._timeline is not None and self._timeline.active in _LEARNING:
-            return LifePhase.LEARNING
-        return LifePhase.WARM_UP if self._learner.warming_up else LifePhase.COLLECTING
+        return self._phase
 
     @contextmanager
     def during(self, phase: LifePhase) -> Iterator[None]:
         """Mark a phase; an exception leaves the mark where it was raised."""
-        before, self._phase = self._phase, phase
+        before = self._phase
+        self._enter(phase)
         yield
-        self._phase = before
+        self._enter(before)
+
+    def learning(self, begins: bool) -> None:  # noqa: FBT001 - a callback
+        """Updates begin, or have ended."""
+        self._enter(LifePhase.LEARNING if begins else LifePhase.COLLECTING)
 
     def know(
         self,
@@ -172,17 +174,16 @@ class RankSupervisor:
         self._transport = transport or self._transport
         self._replay = replay or self._replay
 
-    def enter_loop(self, learner: OffPolicyLearner, timeline: PhaseTimeline) -> None:
+    def enter_loop(self, *, warming_up: bool) -> None:
         """The lockstep with the collector begins; ticks count from here."""
-        self._learner, self._timeline = learner, timeline
         self._first_tick = self._cursor.tick if self._cursor is not None else 0
-        self._phase = LifePhase.COLLECTING
+        self._enter(LifePhase.WARM_UP if warming_up else LifePhase.COLLECTING)
 
     def enter_finish(self) -> None:
         """The loop has ended at a boundary; what follows completes the run or its stop."""
         if self._stop.requested:
             self._note_asked()
-        self._phase = LifePhase.FINISH
+        self._enter(LifePhase.FINISH)
 
     def completed(self) -> None:
         """The run reached its end, and all of it is written."""
@@ -273,6 +274,12 @@ class RankSupervisor:
         """Where the rank was when it was asked to stop; also called by the signal's handler."""
         if self._asked is None:
             self._asked = self._moment()
+
+    def _enter(self, phase: LifePhase) -> None:
+        self._phase = phase
+        moment, cursor = self._moment(), self._cursor
+        env_steps = cursor.env_steps if cursor is not None else 0
+        self._mark.write(Life(phase, moment.tick, moment.iteration, env_steps))
 
     def _moment(self) -> _Moment:
         cursor = self._cursor

@@ -23,6 +23,7 @@ from drivetrain_api.artifacts.shutdown import (
     ShutdownReport,
 )
 from drivetrain_api.exit_codes import ExitCode
+from drivetrain_trainer.launcher.life import Life, LifeMark
 from drivetrain_trainer.launcher.outcome import Ending, Verdict, judge
 from drivetrain_trainer.launcher.scratch import Scratch
 from drivetrain_trainer.launcher.torchrun import RankFailure, TorchrunReport
@@ -392,3 +393,14 @@ def test_the_largest_shutdown_report_is_read(tmp_path: Path) -> None:
     scratch.outcome(0).write_text(outcome.to_json())
 
     assert "learner_failure (finish)" in judge(range(1), scratch, saw(r0=1)).message
+
+
+@pytest.mark.parametrize("phase", [*LifePhase])
+def test_a_killed_rank_is_told_with_its_phase(tmp_path: Path, phase: LifePhase) -> None:
+    scratch = leave(tmp_path, [None])
+    LifeMark(scratch.life(0)).write(Life(phase, 7, 5, 28))
+
+    verdict = judge(range(1), scratch, saw(r0=-9))
+
+    assert verdict.message == f"rank 0 was killed by SIGKILL in {phase.value}"
+    assert verdict.killed == 0
