@@ -21,8 +21,10 @@ HANDLE_BYTES: Final = 64
 """Of cudaIpcMemHandle_t and hipIpcMemHandle_t."""
 _LAZY_PEER_ACCESS: Final = 1
 """cudaIpcMemLazyEnablePeerAccess, the only flag that opening knows."""
-_LIBRARIES: Final = {"libcudart.so": "cuda", "libamdhip64.so": "hip"}
+_LIBRARIES: Final = {"libcudart": "cuda", "libamdhip64": "hip"}
 """Start of a runtime library's file name -> start of its functions' names."""
+_BLOCK_BYTES: Final = 2 << 20
+"""The driver hands out smaller allocations from one block, all of which a handle would open."""
 
 
 class DeviceError(RuntimeError):
@@ -53,7 +55,7 @@ class DeviceRuntime:
         for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
             path = line.partition("/")[2].strip()
             for start, prefix in _LIBRARIES.items():
-                if Path(path).name.startswith(start):
+                if Path(path).name.startswith(start) and ".so" in path:
                     return cls(ctypes.CDLL(f"/{path}"), prefix)
         raise DeviceError(f"this build of Torch has loaded none of {', '.join(_LIBRARIES)}")
 
@@ -230,7 +232,8 @@ class _DeviceMemory:
 
     @classmethod
     def allocate(cls, runtime: DeviceRuntime, floats: int) -> Self:
-        pointer = runtime.allocate(floats * torch.float32.itemsize)
+        nbytes = floats * torch.float32.itemsize
+        pointer = runtime.allocate(-(-nbytes // _BLOCK_BYTES) * _BLOCK_BYTES)
         return cls(runtime, pointer, floats, own=True)
 
     @classmethod

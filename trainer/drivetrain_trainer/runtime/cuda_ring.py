@@ -101,10 +101,12 @@ class CudaStorage:
 
     def close(self) -> None:
         """See `RingStorage.close`."""
-        if self._block is not None:
-            self._ipc.synchronize()
-        self._block = None
-        self._events = []
+        block, self._block = self._block, None
+        try:
+            if block is not None:
+                self._ipc.synchronize()
+        finally:
+            self._events = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {
