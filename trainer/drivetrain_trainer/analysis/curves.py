@@ -14,8 +14,9 @@ from drivetrain_trainer.analysis.window import ITERATION, warm_up_times
 from drivetrain_trainer.telemetry.timeline import (
     COLLECTOR_CYCLE,
     ITERATION_TIME,
-    LEARNER_PHASES,
     LEARNING_TIME,
+    SYNCHRONOUS,
+    learner_phases,
 )
 
 if TYPE_CHECKING:
@@ -207,13 +208,13 @@ def _dropping(series: Series, times: Floats) -> Series:
 
 
 def learner_timeline(
-    series: Mapping[str, Series], axis: Axis, *, start: float = 0.0
+    series: Mapping[str, Series], axis: Axis, *, start: float = 0.0, algo: str | None = None
 ) -> Timeline | None:
     """Shares of Iter Wall by phase, Other last; None where no complete iteration was logged."""
     whole = series.get(ITERATION_TIME)
     if whole is None or not len(whole):
         return None
-    tags = [tag for tag in LEARNER_PHASES if tag in series and series[tag].values.size]
+    tags = [tag for tag in learner_phases(algo) if tag in series and series[tag].values.size]
     wall = _aligned(whole, whole, ITERATION_TIME)
     spent = np.zeros((len(tags), wall.size))
     for row, tag in enumerate(tags):
@@ -229,9 +230,11 @@ def learner_timeline(
 
 
 def collector_timeline(
-    series: Mapping[str, Series], axis: Axis, *, start: float = 0.0
+    series: Mapping[str, Series], axis: Axis, *, start: float = 0.0, algo: str | None = None
 ) -> Timeline | None:
-    """Shares of the collector's cycle; None where the collector has none."""
+    """Shares of the collector's cycle; None where the collector has none, or there is none."""
+    if algo in SYNCHRONOUS:
+        return None
     tags = [tag for tag in COLLECTOR_CYCLE if tag in series and series[tag].values.size]
     if not tags:
         return None

@@ -51,7 +51,8 @@ def load(
         for damage in metrics.damage:
             tell(damage)
         group = group_of(folder, keys) if keys else names[path]
-        runs.append(PlottedRun(names[path], group, metrics.by_tag))
+        algo = folder.summary.algo.value if folder.summary is not None else None
+        runs.append(PlottedRun(names[path], group, metrics.by_tag, algo))
     return runs
 
 

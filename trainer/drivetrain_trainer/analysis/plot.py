@@ -17,6 +17,7 @@ from drivetrain_trainer.telemetry.timeline import (
     COLLECTOR_CYCLE,
     ITERATION_TIME,
     LEARNER_PHASES,
+    ROLLOUT_TIME,
     TOTAL_FPS,
 )
 
@@ -35,6 +36,7 @@ NEEDED: Final = (
     *DEFAULT_TAGS,
     "Train/iteration",
     ITERATION_TIME,
+    ROLLOUT_TIME,
     *LEARNER_PHASES,
     *COLLECTOR_CYCLE,
 )
@@ -73,6 +75,8 @@ class PlottedRun:
     """Runs of one group become one curve with a band."""
     series: Mapping[str, Series]
     """Canonical tag -> series."""
+    algo: str | None = None
+    """Decides which phases are parts of the learner's iteration."""
 
     @property
     def start(self) -> float:

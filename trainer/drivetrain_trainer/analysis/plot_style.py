@@ -17,6 +17,7 @@ LINES: Final = (_BLUE, _VERMILLION, _GREEN, _ORANGE, _PURPLE, _SKY, "#000000")
 """Okabe and Ito's palette, which the colour-blind tell apart; its yellow is too light for lines."""
 STYLES: Final = ("-", "--", "-.", ":")
 PHASES: Final = {
+    "Rollout Wall": _PURPLE,
     "Collector Wait": _VERMILLION,
     "Inference": _SKY,
     "Collector Release": _PURPLE,

@@ -40,7 +40,7 @@ def timelines(
     for title, make in CLOCKS:
         found = {}
         for name, runs in groups.items():
-            made = [make(run.series, options.axis, start=run.start) for run in runs]
+            made = [make(run.series, options.axis, start=run.start, algo=run.algo) for run in runs]
             mean = curves.mean_timeline([one for one in made if one is not None])
             if mean is not None:
                 found[name] = mean

@@ -122,6 +122,16 @@ def test_shares_of_the_learner_with_other_last() -> None:
     assert found.x.tolist() == [10.0, 20.0]
 
 
+def test_rollouts_on_the_learners_thread_are_shares_of_it_and_no_cycle() -> None:
+    run = {**RUN, "Perf/collection_time": series([0.001, 0.003])}
+    found = curves.learner_timeline(run, Axis.ENV_STEPS, algo="ppo")
+    assert found is not None
+    assert found.labels == ("Rollout Wall", "Collector Wait", "Learning", "Other")
+    np.testing.assert_allclose(found.shares[0], [0.1, 0.15])
+    np.testing.assert_allclose(found.shares.sum(axis=0), [1.0, 1.0])
+    assert curves.collector_timeline(run, Axis.ENV_STEPS, algo="ppo") is None
+
+
 def test_shares_of_the_collector_are_of_its_own_cycle() -> None:
     found = curves.collector_timeline(RUN, Axis.ENV_STEPS)
     assert found is not None
