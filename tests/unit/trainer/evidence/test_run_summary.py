@@ -180,6 +180,27 @@ class TestAbandoned:
         assert summary.total_env_steps == 30
         assert summary.end_time_utc is not None
 
+    def test_what_is_known_of_its_end_joins_the_manifest(self, start: Any) -> None:
+        directory, writer = start()
+        begun = {
+            "schema_version": 1,
+            "inference_ring_capacity": 1,
+            "collector_metrics_interval": 1,
+        }
+        writer.note(runtime_manifest=begun)
+        writer.write()
+        finish_abandoned(
+            directory.run_summary,
+            directory.fence,
+            RunStatus.FAILED,
+            "Killed",
+            "by SIGKILL",
+            shutdown={"classification": "learner_failure"},
+        )
+        assert read(directory).runtime_manifest == begun | {
+            "shutdown": {"classification": "learner_failure"}
+        }
+
     def test_one_that_ended_is_left_as_it_is(self, start: Any) -> None:
         directory, writer = start()
         writer.finish(RunStatus.COMPLETED)

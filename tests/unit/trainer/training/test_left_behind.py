@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +19,17 @@ from tiny_run import TINY
 
 from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome
 from drivetrain_api.artifacts.run_summary import RunSummary
-from drivetrain_api.artifacts.shutdown import Classification, Owner, ShutdownReport
+from drivetrain_api.artifacts.shutdown import (
+    Classification,
+    LifePhase,
+    Owner,
+    ShutdownReport,
+)
 from drivetrain_api.compose import layered
 
 pytestmark = pytest.mark.slow
 TIMEOUT = 90.0
+DRIVETRAIN = str(Path(sys.executable).with_name("drivetrain"))
 SHM = Path("/dev/shm")
 SPEC: dict[str, Any] = {
     "training": {"total_env_steps": 10**6},
@@ -238,3 +246,35 @@ def _listens(pid: int) -> bool:
         connection.status == psutil.CONN_LISTEN
         for connection in psutil.Process(pid).net_connections()
     )
+
+
+def test_the_command_tells_where_a_rank_was_when_it_was_killed(folder: Path) -> None:
+    settings = ["training.total_env_steps=1000000", "training.logger=none", "algo.num_envs=2"]
+    settings += ["algo.learning_starts=8", "checkpoint.interval=50", "restart.max_restarts=0"]
+    command = [DRIVETRAIN, "run", "--algo", "sac", "--task", "inverted_pendulum", *settings]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
+    deadline = time.monotonic() + TIMEOUT
+    while not any(folder.glob("logs/*/*/*/checkpoints/step_*")):
+        assert process.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (rank,) = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "drivetrain_trainer.train" in child.cmdline()
+        and "drivetrain_trainer.launcher.agent" not in child.cmdline()
+    ]
+    rank.kill()
+    assert process.wait(TIMEOUT) == 1, (folder / "log").read_text()
+    (path,) = folder.glob("logs/*/*/*/run_summary.json")
+    manifest = RunSummary.from_json(path.read_text()).runtime_manifest
+    assert manifest is not None
+    report = ShutdownReport.model_validate_json(json.dumps(manifest["shutdown"]))
+    assert (report.classification, report.owner) == (
+        Classification.LEARNER_FAILURE,
+        Owner.LEARNER,
+    )
+    assert report.phase in (LifePhase.COLLECTING, LifePhase.LEARNING, LifePhase.CHECKPOINT)
+    assert report.coordination_tick
+    assert "SIGKILL" in (folder / "log").read_text()
