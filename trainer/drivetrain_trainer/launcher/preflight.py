@@ -215,7 +215,10 @@ def _check_mps(spec: TrainingRunSpec, machine: Machine) -> None:
 
 def _check_memory(spec: TrainingRunSpec, task: TaskSpec, machine: Machine) -> None:
     """What the ranks' tensors need; a rank asks its own device once more."""
-    learners = learner_devices(spec, DeviceInventory(machine.gpus, hip=machine.hip))
+    try:
+        learners = learner_devices(spec, DeviceInventory(machine.gpus, hip=machine.hip))
+    except SpecError:  # no such device: told by `_check_gpus`
+        return
     room = MemoryRoom(
         host=AvailableMemory(machine.available_bytes, machine.memory_source),
         device=machine.device_memory,

@@ -11,6 +11,7 @@ import pytest
 
 from drivetrain_api.attempt import AttemptSpec
 from drivetrain_api.errors import SpecError
+from drivetrain_api.memory import AvailableMemory
 from drivetrain_trainer.evidence.checkpoint import CheckpointStore
 from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointSubject
 from drivetrain_trainer.evidence.fence import Fence
@@ -174,6 +175,23 @@ class TestMemory:
         check_run(attempt(algo=algo), tmp_path, machine)
         training = {"totalEnvSteps": 1000, "device": "cpu"}
         assert "algo.replay_rows" in refusals(tmp_path, machine, algo=algo, training=training)
+
+    def test_ranks_that_share_a_gpu_share_what_it_has_free(self, tmp_path: Path) -> None:
+        # 10,000,000 rows of 10 values: below 0.8 of 1 GiB for one rank, not for two.
+        algo = {"name": "sac", "numEnvs": 4, "batchSize": 64, "replayRows": 10_000_000}
+        free = AvailableMemory(GIB, "tests")
+        machine = replace(GPUS, gpus=1, device_memory=free)
+        check_run(attempt(algo=algo), tmp_path, machine)
+        shared = {"algo": algo, "topology": {"ranksPerNode": 2}}
+        message = refusals(tmp_path, machine, **shared)["algo.replay_rows"]
+        assert "above 0.8 x 1024.0 MiB free on cuda:0 / 2 ranks = 409.6 MiB" in message
+        check_run(attempt(**shared), tmp_path, replace(machine, gpus=2))
+        check_run(attempt(**shared), tmp_path, replace(machine, device_memory=None))
+
+    def test_a_device_that_is_not_there_is_told_once(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecError) as caught:
+            check_run(attempt(training={"totalEnvSteps": 1000, "device": "cuda"}), tmp_path, ROOMY)
+        assert [found.path for found in caught.value.violations].count("training.device") == 1
 
 
 class TestDevices:
