@@ -65,17 +65,25 @@ def inference() -> list[Result]:
 
 
 def ingress() -> list[Result]:
-    """Rows a second from one process into the replay of another, at W = 50."""
+    """Rows a second from one process into the replay of another, at W = 50.
+
+    By the wall clock, and by the processor time of the busier of the two, which is what holds
+    where each has a core and the machine nothing else to do.
+    """
     torch.set_num_threads(1)
-    rates = [_rows_a_second() for _ in range(RUNS)]
+    walls, busies = zip(*(_rows_a_second() for _ in range(RUNS)), strict=True)
     return [
         against(
-            "replay_ingress",
-            f"rows/s of 50 values into the replay, {VECTOR} a tick",
+            name,
+            f"rows/s of 50 values into the replay, {VECTOR} a tick, by {clock}",
             rates,
             [LEAST_ROWS],
             reference_name="limit",
             target=1.0,
+        )
+        for name, clock, rates in (
+            ("replay_ingress", "the wall clock", walls),
+            ("replay_ingress_processor", "processor time", busies),
         )
     ]
 
@@ -129,7 +137,8 @@ def _bare(agent: SacAgent) -> float:
     return statistics.median(spent)
 
 
-def _rows_a_second() -> float:
+def _rows_a_second() -> tuple[float, float]:
+    """By the wall clock, by processor time."""
     layout = RowLayout(20, 7)
     assert layout.width == 50
     ingress = ReplayIngress.create(2, VECTOR, layout.width)
@@ -139,6 +148,10 @@ def _rows_a_second() -> float:
         child.channel.send((ingress, VECTOR, VECTORS))
         replay.attach(ingress.consumer(child.peer))
         replay.commit(0)
-        started = time.perf_counter()
+        began, worked = time.perf_counter(), time.thread_time()
         replay.commit(VECTORS - 1)
-        return VECTOR * (VECTORS - 1) / (time.perf_counter() - started)
+        wall, reading = time.perf_counter() - began, time.thread_time() - worked
+        writing = child.receive()
+        assert isinstance(writing, float)
+    rows = VECTOR * (VECTORS - 1)
+    return rows / wall, rows / max(reading, writing)

@@ -63,7 +63,10 @@ class LogTerm:
 
 @dataclass
 class ResetDraft:
-    """The states into which worlds are about to be reset; reset terms write into it in turn."""
+    """The states into which worlds are about to be reset; reset terms write into it in turn.
+
+    The terms are given one world after the other, so that each draws its numbers in turn.
+    """
 
     model: ModelFacts
     qpos: Tensor

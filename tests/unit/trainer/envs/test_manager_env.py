@@ -370,8 +370,12 @@ def test_a_definition_that_cannot_work_is_refused(
 def test_a_reset_term_that_gives_no_sound_state_is_refused(
     make_rail: MakeRail, field: str, named: str, value: float
 ) -> None:
+    worlds = iter(range(3))
+
     def spoil(draft: Any, _: Any) -> None:
-        getattr(draft, field)[1] = value
+        assert draft.count == 1
+        if next(worlds) == 1:
+            getattr(draft, field)[:] = value
 
     with pytest.raises(NonFiniteResetError, match=rf"world 1 has {named} .* right after"):
         make_rail(resets=(ResetTerm("spoil", spoil),)).reset()
@@ -387,6 +391,16 @@ def test_reset_terms_are_applied_in_turn_to_the_reference_state(make_rail: MakeR
     env = make_rail(resets=(ResetTerm("one", add_one), ResetTerm("double", double)))
     assert env.reset()[:, 0].tolist() == [2.0, 2.0, 2.0]
     assert env.reset()[:, 0].tolist() == [2.0, 2.0, 2.0]  # from the reference, not from there
+
+
+def test_a_reset_term_may_put_other_tensors_into_the_draft(make_rail: MakeRail) -> None:
+    def replace(draft: Any, rng: Any) -> None:
+        draft.qpos = draft.qpos + 1.0
+        draft.qvel = draft.qvel + rng.uniform((1, 1))
+
+    first, second = (make_rail(resets=(ResetTerm("new", replace),)).reset() for _ in range(2))
+    assert first[:, 0].tolist() == [1.0, 1.0, 1.0]
+    assert torch.equal(first, second)
 
 
 def test_large_observations_that_are_sound_pass(

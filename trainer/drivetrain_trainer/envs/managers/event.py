@@ -41,12 +41,15 @@ class EventManager:
             qpos=model.initial_qpos.repeat(len(ids), 1),
             qvel=model.initial_qvel.repeat(len(ids), 1),
         )
-        for world in range(len(ids)):
-            row = slice(world, world + 1)
-            own = ResetDraft(model, qpos=draft.qpos[row], qvel=draft.qvel[row])
+        rows = zip(draft.qpos.split(1), draft.qvel.split(1), strict=True)
+        for qpos, qvel in rows:
+            own = ResetDraft(model, qpos=qpos, qvel=qvel)
             for term in self._terms:
                 term.apply(own, self._rng)
-            draft.qpos[row], draft.qvel[row] = own.qpos, own.qvel
+            if own.qpos is not qpos:  # a term put another tensor there
+                qpos.copy_(own.qpos)
+            if own.qvel is not qvel:
+                qvel.copy_(own.qvel)
         require_sound(ids, draft.qpos, "positions")
         require_sound(ids, draft.qvel, "velocities")
         self._physics.reset(ids, draft.qpos, draft.qvel)
