@@ -7,7 +7,7 @@ from typing import Final
 import warp as wp
 from mujoco_warp import OverflowType
 
-FLAGS: Final = ("BADQPOS", "BADQVEL", "BADQACC", "CONTACTFULL", "CNSTRFULL")
+FLAGS: Final = ("BADQPOS", "BADQVEL", "BADQACC", "BADCTRL", "CONTACTFULL", "CNSTRFULL")
 """Columns of the flags, by MuJoCo's names of its warnings."""
 
 DIVERGED: Final = tuple(name.startswith("BAD") for name in FLAGS)
@@ -24,6 +24,7 @@ def flag_worlds(  # noqa: PLR0917 - a kernel's arguments have no names at its la
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
     qacc: wp.array2d[float],
+    ctrl: wp.array2d[float],
     overflow: wp.array[int],
     limit: float,
     contact_overflows: int,
@@ -32,21 +33,24 @@ def flag_worlds(  # noqa: PLR0917 - a kernel's arguments have no names at its la
 ) -> None:
     """Say which worlds are unsound, and why, and forget their overflows.
 
-    The first cause alone: an acceleration without meaning takes velocity and position along.
+    The first cause alone: an acceleration without meaning takes velocity and position along. A
+    control that is none is clamped by mujoco-warp in silence, where MuJoCo warns.
     """
     world = wp.tid()
-    for column in range(5):
+    for column in range(6):
         flags[world, column] = 0
-    if _unsound(qacc, world, limit):
+    if _unsound(ctrl, world, limit):
+        flags[world, 3] = 1
+    elif _unsound(qacc, world, limit):
         flags[world, 2] = 1
     elif _unsound(qvel, world, limit):
         flags[world, 1] = 1
     elif _unsound(qpos, world, limit):
         flags[world, 0] = 1
     if overflow[world] & contact_overflows:
-        flags[world, 3] = 1
-    if overflow[world] & constraint_overflows:
         flags[world, 4] = 1
+    if overflow[world] & constraint_overflows:
+        flags[world, 5] = 1
     overflow[world] = 0
 
 

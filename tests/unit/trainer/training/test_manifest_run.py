@@ -98,3 +98,20 @@ def test_limits_and_budget_are_there_before_the_collector_has_its_environments(
     manifest = manifest_of(attempt)
     assert set(manifest) >= {"runtime_limits", "tensor_memory_budget", "devices"}
     assert "inference_flight" not in manifest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # kernels are compiled on a first run
+def test_a_run_on_mjwarp_trains_and_tells_of_its_optimisations(ranks: Ranks) -> None:
+    attempt = ranks.attempt(sim="mjwarp", training={"total_env_steps": 200, "logger": "none"})
+    with capture_logs() as logged:
+        assert attempt.run() is ExitCode.DONE
+    assert any(entry["event"].startswith("compiling kernels") for entry in logged)
+    assert attempt.directory.name.endswith("_mjwarp")
+    manifest = manifest_of(attempt)
+    read_manifest(manifest, completed=True)
+    assert manifest["collector_backend_device"] is None  # worlds on the CPU have no accelerator
+    told = manifest["backend_diagnostics"]
+    assert (told["available"], told["backend_type"]) == (True, "mjwarp")
+    assert told["diagnostics"]["cuda_graph"]["enabled"] is False
+    assert "no CUDA graphs" in told["diagnostics"]["cuda_graph"]["disable_reason"]
