@@ -14,9 +14,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from drivetrain_trainer.tracing.header import header_lines
+from drivetrain_trainer.tracing.log import logger
 from drivetrain_trainer.tracing.segments import SEPARATOR, Segments, event_line
 from drivetrain_trainer.tracing.settings import TRACKS
 from drivetrain_trainer.tracing.tracer import NULL_TRACER, FlowPhase
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from drivetrain_trainer.tracing.gpu import GpuIntervals
     from drivetrain_trainer.tracing.settings import TraceSettings
     from drivetrain_trainer.tracing.tracer import Argument, GpuMark, Tracer
-
-log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS: Final = 0.5
 PENDING_EVENTS: Final = 100_000
@@ -167,7 +164,9 @@ class FileTracer:
         self._closing.set()
         self._writer.join(_CLOSE_TIMEOUT_S)
         if self._writer.is_alive():  # the disk does not answer: what is written is readable
-            log.warning("trace is not complete: its disk does not answer", path=str(self.path))
+            logger(__name__).warning(
+                "trace is not complete: its disk does not answer", path=str(self.path)
+            )
             return
         self._flush()
         self._segments.close()
@@ -257,7 +256,9 @@ class FileTracer:
         lost, self._lost = self._lost, 0
         if lost:
             self._segments.write((self._instant("events lost", {"count": lost}) + ",\n").encode())
-            log.warning("trace lost events: its disk is slow", count=lost, path=str(self.path))
+            logger(__name__).warning(
+                "trace lost events: its disk is slow", count=lost, path=str(self.path)
+            )
 
     def _resolve_gpu(self) -> None:
         if self._gpu is None:
@@ -268,7 +269,7 @@ class FileTracer:
                 self._append(self._span(track, done.name, done.start_ns, done.end_ns))
             self._lost += self._gpu.take_lost()
         except Exception as error:  # noqa: BLE001  # whatever the driver says ends its part alone
-            log.warning("trace goes on without the device", reason=str(error))
+            logger(__name__).warning("trace goes on without the device", reason=str(error))
             self._gpu = None
 
     def _track(self, name: str) -> int:
@@ -297,9 +298,11 @@ def open_tracer(settings: TraceSettings | None) -> Tracer:
     try:
         tracer = FileTracer(settings, gpu)
     except OSError as error:
-        log.warning("no trace: it cannot be written", path=str(settings.path), reason=str(error))
+        logger(__name__).warning(
+            "no trace: it cannot be written", path=str(settings.path), reason=str(error)
+        )
         return NULL_TRACER
-    log.info("tracing", path=str(tracer.path))
+    logger(__name__).info("tracing", path=str(tracer.path))
     return tracer
 
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
+from drivetrain_trainer.tracing.log import logger
 from drivetrain_trainer.tracing.settings import SUFFIX, older
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import BinaryIO
-
-log = structlog.get_logger(__name__)
 
 OPENING: Final = b"[\n"
 SEPARATOR: Final = b",\n"
@@ -101,7 +98,7 @@ class Segments:
         self.path.replace(older(self.path))
         self._file = self.path.open("xb", buffering=0)
         if self._number == 0:
-            log.info(
+            logger(__name__).info(
                 "trace has reached half of training.trace_max_megabytes: "
                 "it keeps the newest events from now on",
                 path=str(self.path),
@@ -118,7 +115,9 @@ class Segments:
 
     def _fail(self, error: OSError) -> None:
         """A full disk ends the trace, never the training."""
-        log.warning("trace ends: it cannot be written", path=str(self.path), reason=str(error))
+        logger(__name__).warning(
+            "trace ends: it cannot be written", path=str(self.path), reason=str(error)
+        )
         if self._file is not None:
             self._file.close()
         self._file = None
