@@ -280,6 +280,7 @@ CHANGED = (
     Row("suspended", {}, {"suspend": True}),
     Row("deadlines", {"deadlines": {"activeSeconds": 60}}, {"deadlines": {"activeSeconds": 90}}),
     Row("time to live", {}, {"ttlSecondsAfterFinished": 60}),
+    Row("a soak", {}, {"soak": {"durationSeconds": 1800, "growth": {"fds": 64}}}),
     Row("restarts", {"restart": {"maxRestarts": 1}}, {"restart": {"maxRestarts": 2}}),
     Row("image", {"image": "a"}, {"image": "b"}),
     Row("pods", {}, {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}),
