@@ -107,7 +107,7 @@ class Ranks:
     attempts: int = 0
     made: list[Attempt] = field(default_factory=list)
 
-    def attempt(self, **sections: dict[str, Any]) -> Attempt:
+    def attempt(self, **sections: Any) -> Attempt:
         self.attempts += 1
         spec = TrainingRunSpec.model_validate(layered(TINY, sections))
         task = resolve_task(spec)

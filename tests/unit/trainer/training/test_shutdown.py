@@ -74,13 +74,13 @@ def is_filled(report: ShutdownReport) -> bool:
     )
 
 
-def shorten(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
-    """Make the runtime less patient than a manifest can."""
+def shorten(monkeypatch: pytest.MonkeyPatch, tick_timeout_s: float) -> None:
+    """Make the learner less patient than a manifest can."""
     resolve = RuntimeSettings.from_spec
     monkeypatch.setattr(
         RuntimeSettings,
         "from_spec",
-        classmethod(lambda _, spec: replace(resolve(spec), **seconds)),
+        classmethod(lambda _, spec: replace(resolve(spec), tick_timeout_s=tick_timeout_s)),
     )
 
 
@@ -138,7 +138,7 @@ def test_a_killed_collector(ranks: Ranks, steps: int | None, starts: int, phase:
 
 
 def test_a_hung_collector(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten(monkeypatch, tick_timeout_s=0.5)
+    shorten(monkeypatch, 0.5)
     attempt = ranks.attempt(**LONG, grace_period_seconds=5)
     attempt.when(
         lambda: attempt.env_steps >= 40, lambda: os.kill(attempt.collector.pid, signal.SIGSTOP)

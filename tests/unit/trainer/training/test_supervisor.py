@@ -248,7 +248,7 @@ class TestCleanup:
         done: list[str] = []
         cleanup = Cleanup()
         cleanup.add("first", lambda: done.append("first"))
-        cleanup.add("broken", lambda: {}["missing"])
+        cleanup.add("broken", lambda: {"here": 1}["missing"])
         cleanup.add("last", lambda: done.append("last"))
         cleanup.close()
         cleanup.close()
