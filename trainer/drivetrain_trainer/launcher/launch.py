@@ -194,7 +194,7 @@ class Launch:
         """The monitor, where one is asked for; the run's files are rank 0's."""
         if config is None or not rendezvous.leads:
             return NoSoak()
-        return AttemptSoak(config, attempt, self.settings.storage, self.signals)
+        return AttemptSoak(config, attempt, self.settings.storage, self.signals, self.environ)
 
     def _meet(self, rendezvous: Rendezvous) -> None:
         """Wait until the first pod can be reached, or, where this is it, found."""

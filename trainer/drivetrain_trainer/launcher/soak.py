@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -87,8 +88,22 @@ class AttemptSoak:
     """The monitor of an attempt; it samples from now on."""
 
     def __init__(
-        self, config: SoakConfig, attempt: AttemptSpec, storage: Path, signals: StopSignals
+        self,
+        config: SoakConfig,
+        attempt: AttemptSpec,
+        storage: Path,
+        signals: StopSignals,
+        environ: Mapping[str, str],
     ) -> None:
+        """Begin to watch.
+
+        Args:
+            config: `spec.soak`.
+            attempt: What runs.
+            storage: Where its run directory is, or will be.
+            signals: Tell whether the pod was asked to stop.
+            environ: The pod's; `drivetrain soak` tells its own length there, which holds.
+        """
         self._attempt = attempt
         self._storage = storage
         self._signals = signals
@@ -97,7 +112,8 @@ class AttemptSoak:
         self._problem: SoakFinding | None = None
         sampler = TreeSampler(lambda: descendants(os.getpid()), self._files, GpuMemory.here())
         watch = SummaryWatch(lambda: find_run_directory(attempt, storage))
-        self.monitor = Monitor(MonitorSettings.of(config), sampler, watch)
+        settings = replace(MonitorSettings.of(config), duration_s=_length(config, environ))
+        self.monitor = Monitor(settings, sampler, watch)
         self._thread = MonitorThread(self.monitor)
         self._thread.start()
 
@@ -130,6 +146,13 @@ class AttemptSoak:
 
     def conclude(self, ended: outcome.Ending, verdict: Verdict) -> SoakDigest | None:
         """Judge, keep the artifact, and tell the part that the status shows."""
+        try:
+            return self._conclude(ended, verdict)
+        except Exception:
+            log.exception("the soak cannot be judged")  # no reason for the attempt to fail
+            return None
+
+    def _conclude(self, ended: outcome.Ending, verdict: Verdict) -> SoakDigest:
         code = int(verdict.exit_code)
         asked = ended.stop is not None and code != ExitCode.DONE
         ending = Ending(
@@ -175,6 +198,14 @@ class AttemptSoak:
             write_text_atomically(directory / SOAK, artifact.to_json())
         except (FencedError, OSError) as error:
             log.warning("the soak's artifact is not kept", reason=str(error))
+
+
+def _length(config: SoakConfig, environ: Mapping[str, str]) -> float | None:
+    """Seconds of training; what the ranks would refuse is theirs to refuse."""
+    try:
+        return float(environ[ENV_SOAK_SECONDS])
+    except (KeyError, ValueError):
+        return config.duration_seconds
 
 
 class SoakedCompanion:

@@ -84,7 +84,11 @@ class SummaryWatch:
             self.document = parse(read_bounded(directory / RUN_SUMMARY, SUMMARY_LIMIT))
         except FileNotFoundError:
             return
-        except (UnreadableFileError, ValueError, RecursionError) as error:
+        except (OSError, UnreadableFileError) as error:
+            self._seen = None  # a file system's bad moment: asked again
+            self.torn = str(error)[:512]
+            return
+        except (ValueError, RecursionError) as error:
             self.torn_reads += 1
             self.torn = str(error)[:512]
             return

@@ -53,10 +53,11 @@ def told(pod: Any) -> Told:
 
 
 def test_a_good_attempt_passes_and_its_verdict_is_reported(pod: Any, told: Told) -> None:
+    pod.environ = {"DRIVETRAIN_SOAK_SECONDS": "77"}  # of `drivetrain soak`: it holds
     pod.start(["await=go", "outcome=0"])
     pod.until("up0")
     environ = Path(f"/proc/{pod.pid_of(0)}/environ").read_bytes().split(b"\0")
-    assert b"DRIVETRAIN_SOAK_SECONDS=3600" in environ
+    assert b"DRIVETRAIN_SOAK_SECONDS=77" in environ
     told.tick()
     told.end()
     (pod.scratch / "go").touch()
@@ -66,6 +67,7 @@ def test_a_good_attempt_passes_and_its_verdict_is_reported(pod: Any, told: Told)
         assert digest.soak.peak_rss_bytes > 10 << 20
     assert "soak" in [artifact.name for artifact in pod.sink.artifacts]
     artifact = told.artifact
+    assert artifact.monitor.duration_s == 77
     assert artifact.status is SoakStatus.PASSED
     assert artifact.context["run"] == "run"
     assert artifact.shutdown == told.summary.shutdown
@@ -76,6 +78,8 @@ def test_a_good_attempt_passes_and_its_verdict_is_reported(pod: Any, told: Told)
 def test_what_outlives_the_ranks_is_told_of_and_ended(pod: Any, told: Told) -> None:
     pod.start(["child", "await=go", "outcome=0"])
     pod.until("up0")
+    environ = Path(f"/proc/{pod.pid_of(0)}/environ").read_bytes().split(b"\0")
+    assert b"DRIVETRAIN_SOAK_SECONDS=3600" in environ
     told.end()
     (pod.scratch / "go").touch()
     assert pod.wait() == 0, pod.stderr

@@ -186,6 +186,16 @@ def test_what_is_no_summary_is_torn_and_never_an_error(run: Run, text: str) -> N
     assert monitor.watch.document is None
 
 
+def test_a_summary_that_cannot_be_read_for_a_moment_is_asked_for_again(run: Run) -> None:
+    monitor = run.monitor()
+    (run.folder / "run_summary.json").symlink_to("elsewhere")
+    at(run, monitor, 1.0)
+    assert (monitor.watch.torn is not None, monitor.watch.torn_reads) == (True, 0)
+    run.says(1, 8, 1.0)
+    at(run, monitor, 2.0)
+    assert (monitor.watch.torn, monitor.watch.torn_reads) == (None, 0)
+
+
 @pytest.mark.parametrize("steps", ["true", "-1", "1.5", '"9"', "null", "[1]"])
 def test_counters_of_another_type_are_no_tick(run: Run, steps: str) -> None:
     monitor = run.monitor()
