@@ -115,6 +115,7 @@ class Rank:
             return
         if transport is not None and self._logger is not None:
             manifest.note(ingress=transport.ingress.counters())
+            self._transport = None  # it may be closed where the end is told again
         manifest.complete(shutdown=shutdown.model_dump(mode="json"), reached_end=reached_end)
 
     def train(self) -> StopReason:

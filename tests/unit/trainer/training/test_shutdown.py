@@ -23,6 +23,7 @@ from drivetrain_trainer.algorithms.sac.agent import SacAgent
 from drivetrain_trainer.evaluation.evaluator import Evaluator
 from drivetrain_trainer.evidence.checkpoint import CheckpointStore
 from drivetrain_trainer.runtime.settings import RuntimeSettings
+from drivetrain_trainer.training.ranks import Ranks as RankGroup
 
 pytestmark = pytest.mark.slow
 LONG: dict[str, Any] = {"training": {"total_env_steps": 10**6}}
@@ -303,14 +304,16 @@ def test_a_refused_run_is_the_learners_failure_in_its_start_up(ranks: Ranks) -> 
 def test_what_fails_on_the_way_out_is_told_beside_the_cause(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drivetrain_trainer.runtime.transport import Transport  # noqa: PLC0415 - patched here alone
-
     before(monkeypatch, SacAgent, "update", throw(ValueError("the cause")))
-    before(monkeypatch, Transport, "close", throw(OSError("in the way")))
+    before(monkeypatch, RankGroup, "close", throw(OSError("in the way")))
     attempt = ranks.attempt(**LONG)
     assert attempt.run() is ExitCode.FAILED
     report = attempt.outcome.shutdown
     assert report is not None
     assert report.exception is not None
     assert report.exception.message == "the cause"
-    assert report.cleanup.errors == ("close transport: OSError: in the way",)
+    assert report.cleanup.errors == ("leave process group: OSError: in the way",)
+    manifest = attempt.summary.runtime_manifest
+    assert manifest is not None
+    assert manifest["shutdown"] == report.model_dump(mode="json")
+    assert manifest["replay_ingress"]["published_sequence"] > 0
