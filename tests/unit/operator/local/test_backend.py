@@ -155,6 +155,8 @@ def test_the_pod_sees_local_folders(
 ) -> None:
     monkeypatch.setenv("PET_RDZV_ENDPOINT", "somebody else's")
     monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setenv("DRIVETRAIN_SOAK_SECONDS", "30")  # of `drivetrain soak` above it
+    monkeypatch.setenv("DRIVETRAIN_STRAY", "nobody's")
     overlay = {
         "spec": {
             "containers": [
@@ -184,6 +186,8 @@ def test_the_pod_sees_local_folders(
     assert environment["BOTH"] == "cheetah-a1-1 $(WHO) $(NOBODY)"
     assert "PET_RDZV_ENDPOINT" not in environment
     assert environment["MUJOCO_GL"] == "egl"
+    assert environment["DRIVETRAIN_SOAK_SECONDS"] == "30"
+    assert "DRIVETRAIN_STRAY" not in environment
     assert environment["HOME"] == os.environ["HOME"]
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert environment["DRIVETRAIN_SCRATCH"] != found[0]["environment"]["DRIVETRAIN_SCRATCH"]
