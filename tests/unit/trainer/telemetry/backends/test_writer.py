@@ -249,7 +249,7 @@ def test_errors_are_bounded_and_hold_no_secret(
         writer.put(make_record(0))
         health = writer.close()
     assert health.error is not None
-    assert "refused [WANDB_API_KEY] at 0xxx" in health.error
+    assert "refused key [WANDB_API_KEY] at 0xxx" in health.error
     assert len(health.error) < 1100
     assert "0123456789abcdef" not in repr(logs)
 
