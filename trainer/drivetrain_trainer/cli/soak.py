@@ -51,13 +51,24 @@ def _growth(
 @click.option(
     "--duration", type=_POSITIVE, metavar="SECONDS", help="End it after training so long."
 )
-@click.option("--sample", type=_POSITIVE, metavar="SECONDS", help="Between samples.  [default: 5]")
 @click.option(
-    "--start", type=_POSITIVE, metavar="SECONDS", help="To the first tick.  [default: 600]"
+    "--sample", type=_POSITIVE, metavar="SECONDS", help="Between two samples.  [default: 5]"
 )
-@click.option("--stale", type=_POSITIVE, metavar="SECONDS", help="Without a tick.  [default: 120]")
-@click.option("--grace", type=_SECONDS, metavar="SECONDS", help="To end in.  [default: 5]")
-@click.option("--warm-up", type=_SECONDS, metavar="SECONDS", help="Not judged.  [default: 60]")
+@click.option(
+    "--start", type=_POSITIVE, metavar="SECONDS", help="Most until the first tick.  [default: 600]"
+)
+@click.option(
+    "--stale", type=_POSITIVE, metavar="SECONDS", help="Most without a tick.  [default: 120]"
+)
+@click.option(
+    "--grace", type=_SECONDS, metavar="SECONDS", help="From SIGTERM to SIGKILL.  [default: 5]"
+)
+@click.option(
+    "--warm-up",
+    type=_SECONDS,
+    metavar="SECONDS",
+    help="Not judged for growth and decay.  [default: 60]",
+)
 @click.option(
     "--max-growth",
     "limits",
