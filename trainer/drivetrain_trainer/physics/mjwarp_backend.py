@@ -107,6 +107,7 @@ class MjwarpPhysics:
         self._state = _views(self._data, setup.num_worlds)
         self.qpos, self.qvel, self.ctrl = (self._view(name) for name in ("qpos", "qvel", "ctrl"))
         self._defaults = {name: view[:1].clone() for name, view in self._state.items()}
+        self._post_constraint = bool(setup.outputs & _POST_CONSTRAINT)
         self._live = {name: self._live_output(name) for name in sorted(setup.outputs)}
         self._outputs = {name: live.clone() for name, live in self._live.items()}
         self._flags = torch.zeros(
@@ -132,6 +133,7 @@ class MjwarpPhysics:
         self._check_open()
         with self._fence.running():
             self._launcher.step(substeps)
+            self._finish_outputs()
             wp.launch(flag_worlds, dim=self.num_worlds, inputs=self._check)
         self._fence.publish(self._flags, self._host_flags)
         for name, own in self._outputs.items():
@@ -238,9 +240,15 @@ class MjwarpPhysics:
         """
         with self._fence.running():
             mjw.forward(self._warp_model, self._data)
+            self._finish_outputs()
         self._fence.publish(self._flags, self._host_flags)
         for name, own in self._outputs.items():
             own[ids] = self._live[name][ids]
+
+    def _finish_outputs(self) -> None:
+        """Compute what no step does: once, from the last stage of the last substep, as MuJoCo."""
+        if self._post_constraint:
+            mjw.rne_postconstraint(self._warp_model, self._data)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -271,7 +279,6 @@ def _put(model: mujoco.MjModel, setup: SimulationSetup) -> tuple[Any, Any]:
         where = getattr(setup.model, "name", "the MJCF text")
         raise PhysicsError(f"mjwarp cannot simulate {where}: {error}") from error
     warp_model.opt.warn_overflow = 0  # kernels would print them; they are counted instead
-    warp_model.opt.run_rne_postconstraint = bool(setup.outputs & _POST_CONSTRAINT)
     return warp_model, data
 
 

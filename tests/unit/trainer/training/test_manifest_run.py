@@ -105,7 +105,8 @@ def test_limits_and_budget_are_there_before_the_collector_has_its_environments(
 def test_a_run_on_mjwarp_trains_and_tells_of_its_optimisations(ranks: Ranks) -> None:
     attempt = ranks.attempt(sim="mjwarp", training={"total_env_steps": 200, "logger": "none"})
     with capture_logs() as logged:
-        assert attempt.run() is ExitCode.DONE
+        code = attempt.run()
+    assert code is ExitCode.DONE, attempt.outcome.error
     assert any(entry["event"].startswith("compiling kernels") for entry in logged)
     assert attempt.directory.name.endswith("_mjwarp")
     manifest = manifest_of(attempt)
