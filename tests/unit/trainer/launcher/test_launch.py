@@ -237,7 +237,7 @@ def test_an_unwritable_termination_log_and_sink_cost_nothing_but_words(pod: Any)
 def test_a_rank_that_reports_badly_has_failed(pod: Any) -> None:
     assert pod.run(["huge", "exit=0"]) == 1
     assert "left an outcome that is not one" in pod.termination.message
-    assert "larger than 65536 bytes" in pod.termination.message
+    assert "larger than 131072 bytes" in pod.termination.message
     nothing_is_left(pod)
 
 
