@@ -27,7 +27,7 @@ from drivetrain_trainer.runtime.collector_report import (
 from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpisodes
 from drivetrain_trainer.runtime.faults import ChildFailure, FailureClass, PeerDiedError
 from drivetrain_trainer.runtime.inference_ring import Command
-from drivetrain_trainer.runtime.ingress import WriteResult
+from drivetrain_trainer.runtime.ingress_words import WriteResult
 from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
 
 if TYPE_CHECKING:

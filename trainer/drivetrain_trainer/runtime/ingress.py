@@ -12,8 +12,6 @@ Every counter here counts chunks, not vectors. Sequence numbers are 63 bits wide
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
 import torch
@@ -21,10 +19,12 @@ import torch
 from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer, wait
 from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError, StaleTickError
 from drivetrain_trainer.runtime.ingress_words import (
+    Chunk,
     Consumer,
     Header,
     IngressCounters,
     Producer,
+    WriteResult,
     chunks_between,
     sequence_after,
 )
@@ -42,26 +42,6 @@ _LINE: Final = CACHE_LINE // WORD
 
 DRAIN_TIMEOUT_S: Final = 60.0
 """A collector that has asked for the next tick has published this one already."""
-
-
-class WriteResult(Enum):
-    """How a write ended."""
-
-    COMPLETE = "complete"
-    CLOSED = "closed"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The oldest published rows; a view of the slot, valid until it is released."""
-
-    sequence: int
-    tick: int
-    last: bool
-    """Whether the tick is whole with this chunk."""
-    rows: Tensor
-    """(n, W) float32, n from 0 to `slot_rows`."""
 
 
 class ReplayIngress:
@@ -254,6 +234,46 @@ class IngressProducer:
             self._publish(last=True)
         return WriteResult.COMPLETE
 
+    def reserve(self, *, waiting: bool = True) -> int | WriteResult:
+        """Open a slot to fill it in place, as long as one likes; the open one, if there is one.
+
+        Args:
+            waiting: whether to wait for a free slot; otherwise its chunk counts as dropped.
+
+        Returns:
+            Number of the slot, or why there is none.
+
+        Raises:
+            PeerDiedError: the learner is gone.
+        """
+        if not self._peer.alive():
+            raise self._peer.death()
+        if self._open is None and not waiting and self._ended() is None:
+            self._free += self._ingress.released.collect()
+            if self._free <= 0:
+                self._own[Producer.DROPPED] += 1
+                return WriteResult.FULL
+        early = self._ended() if self._open is not None else self._await_free(1)
+        if early is not None:
+            return self._end_early(early, 1)
+        assert self._open is not None, "opened, where the line has not ended"
+        return self._open
+
+    def commit(self, tick: int, rows: int) -> WriteResult:
+        """Publish the slot that was reserved: so many rows, as the last ones of `tick`.
+
+        Returns:
+            COMPLETE, or why nothing was published.
+        """
+        if self._open is None:
+            raise RuntimeError("replay ingress: no slot is reserved")
+        early = self._ended()
+        if early is not None:
+            return self._end_early(early, rows)
+        self._tick, self._filled = tick, rows
+        self._publish(last=True)
+        return WriteResult.COMPLETE
+
     def flush(self) -> None:
         """Publish what a tick that is not whole has in an open slot: a valid prefix of it."""
         if self._open is not None and self._filled and self._ended() is None:
@@ -355,6 +375,11 @@ class IngressConsumer:
     def slots(self) -> Tensor:
         """(depth, slot_rows, W) float32: the memory under every chunk."""
         return self._slots
+
+    def available(self) -> int:
+        """Chunks that can be taken out without waiting."""
+        self._credits += self._ingress.published.collect()
+        return self._credits
 
     def peek(self) -> Chunk | None:
         """The oldest published chunk, None when there is none; never waits.

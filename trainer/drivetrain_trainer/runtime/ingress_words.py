@@ -6,8 +6,11 @@ Sequence numbers are signed words of shared memory, never negative: they wrap af
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Final
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SEQUENCES: Final = 1 << 63
 """Sequence numbers that there are."""
@@ -44,6 +47,28 @@ class Header(IntEnum):
     ROWS = 2
     LAST = 3
     """Whether the tick is whole with this chunk."""
+
+
+class WriteResult(Enum):
+    """How a write ended."""
+
+    COMPLETE = "complete"
+    FULL = "full"
+    """There was no free slot, and it was not to be waited for."""
+    CLOSED = "closed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The oldest published rows; a view of the slot, valid until it is released."""
+
+    sequence: int
+    tick: int
+    last: bool
+    """Whether the tick is whole with this chunk."""
+    rows: Tensor
+    """(n, W) float32, n from 0 to `slot_rows`."""
 
 
 @dataclass(frozen=True)

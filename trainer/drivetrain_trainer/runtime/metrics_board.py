@@ -3,22 +3,18 @@
 One writer, one reader, no waiting: the reader takes whole reports only, and the newest one
 wins. Names are agreed in the ready handshake and may grow (an episode may end for a reason
 that has not been seen before): the board holds them beside the values.
-
-A checksum beside the version tells a torn record also on processors that reorder writes.
 """
 
 from __future__ import annotations
 
-import time
-import zlib
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from drivetrain_trainer.runtime.faults import StaleTickError
-from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD, MemoryPlan, SharedMemory
+from drivetrain_trainer.runtime.sequence_lock import HEADER_WORDS, Record
+from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, MemoryPlan, SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,13 +28,6 @@ NAME_BYTES: Final = 120
 MAX_STATE_BYTES: Final = 16_384
 """Bytes of one random generator's state; a CPU generator's has 5,056."""
 
-_LINE: Final = CACHE_LINE // WORD
-_VERSION: Final = 0
-"""Odd while a record is being written."""
-_TICK: Final = 1
-_BYTES: Final = 2
-_CHECKSUM: Final = 3
-_READ_TIMEOUT_S: Final = 1.0
 _FLOAT: Final = 8
 
 
@@ -61,52 +50,19 @@ class RngSnapshot:
     """(bytes,) uint8 on the CPU."""
 
 
-class _Record:
-    """Bytes with a tick, written and read as a whole (sequence lock and checksum)."""
-
-    def __init__(self, memory: SharedMemory, header: int, body: int, capacity: int) -> None:
-        self._header = memory.words(header, _LINE)
-        self._body = memory.octets(body, capacity)
-
-    def write(self, tick: int, data: bytes) -> None:
-        header = self._header
-        header[_VERSION] += 1
-        header[_TICK] = tick
-        header[_BYTES] = len(data)
-        header[_CHECKSUM] = zlib.crc32(data, header[_VERSION] + 1)
-        self._body[: len(data)] = data
-        header[_VERSION] += 1
-
-    def read(self, seen: int) -> tuple[int, int, bytes] | None:
-        """Version, tick and bytes; None where the version is still `seen`."""
-        header = self._header
-        deadline = time.monotonic() + _READ_TIMEOUT_S
-        while True:
-            version = header[_VERSION]
-            if version == seen:
-                return None
-            if version % 2 == 0:
-                tick, checksum = header[_TICK], header[_CHECKSUM]
-                data = bytes(self._body[: min(max(header[_BYTES], 0), len(self._body))])
-                if header[_VERSION] == version and zlib.crc32(data, version) == checksum:
-                    return version, tick, data
-            if time.monotonic() > deadline:
-                raise StaleTickError(header[_TICK], _READ_TIMEOUT_S, waiting_for="a whole record")
-
-
 class MetricsBoard:
     """The shared board; the collector writes, the learner reads."""
 
     def __init__(self, *, memory: SharedMemory | None = None) -> None:
         plan = MemoryPlan()
-        headers = plan.words(2 * _LINE)
+        headers = plan.words(2 * HEADER_WORDS)
         values_bytes = 2 * MAX_NAMES * _FLOAT
         values = plan.reserve(values_bytes)
         names = plan.reserve(MAX_NAMES * (NAME_BYTES + 1))
         state = plan.reserve(MAX_STATE_BYTES)
         self.memory = memory or SharedMemory.create(plan.nbytes, "metrics")
-        self._report = _Record(self.memory, headers, values, values_bytes)
-        self._snapshot = _Record(self.memory, headers + CACHE_LINE, state, MAX_STATE_BYTES)
+        self._report = Record(self.memory, headers, values, values_bytes)
+        self._snapshot = Record(self.memory, headers + CACHE_LINE, state, MAX_STATE_BYTES)
         self._names = self.memory.octets(names, MAX_NAMES * (NAME_BYTES + 1))
         self._known: list[str] = []
         self._places: dict[str, int] = {}
@@ -158,14 +114,14 @@ class MetricsBoard:
         found = self._report.read(self._seen)
         if found is None:
             return None
-        self._seen, tick, data = found
-        record = array("d", data)
+        self._seen = found.version
+        record = array("d", found.data)
         size = len(record) // 2
         self._read_names(size)
         values = {
             self._known[place]: record[place] for place in range(size) if record[size + place]
         }
-        return BoardReport(tick, values)
+        return BoardReport(found.tick, values)
 
     def write_snapshot(self, tick: int, state: Tensor) -> None:
         """Writer: replace the random generator's state; `tick` comes next.
@@ -182,11 +138,10 @@ class MetricsBoard:
 
     def read_snapshot(self) -> RngSnapshot | None:
         """Reader: the newest state, None where none was written; errors as of `read`."""
-        found = self._snapshot.read(0)
+        found = self._snapshot.read()
         if found is None:
             return None
-        _, tick, data = found
-        return RngSnapshot(tick, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        return RngSnapshot(found.tick, torch.frombuffer(found.data, dtype=torch.uint8))
 
     def close(self) -> None:
         """Close the memory; a second time does nothing."""

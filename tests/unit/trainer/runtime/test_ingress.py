@@ -20,8 +20,8 @@ from drivetrain_trainer.runtime.ingress import (
     IngressConsumer,
     IngressProducer,
     ReplayIngress,
-    WriteResult,
 )
+from drivetrain_trainer.runtime.ingress_words import WriteResult
 
 SOON = 10.0
 WIDTH = 3

@@ -18,8 +18,8 @@ from torch import Tensor
 from drivetrain_trainer.runtime.child_process import ChildProcess
 from drivetrain_trainer.runtime.doorbell import Doorbell, Peer
 from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError
-from drivetrain_trainer.runtime.ingress import IngressConsumer, ReplayIngress, WriteResult
-from drivetrain_trainer.runtime.ingress_words import SEQUENCES
+from drivetrain_trainer.runtime.ingress import IngressConsumer, ReplayIngress
+from drivetrain_trainer.runtime.ingress_words import SEQUENCES, WriteResult
 
 SOON = 20.0
 WIDTH = 5
