@@ -41,8 +41,8 @@ class EventManager:
             qpos=model.initial_qpos.repeat(len(ids), 1),
             qvel=model.initial_qvel.repeat(len(ids), 1),
         )
-        rows = zip(draft.qpos.split(1), draft.qvel.split(1), strict=True)
-        for qpos, qvel in rows:
+        for world in range(len(ids)):
+            qpos, qvel = draft.qpos[world : world + 1], draft.qvel[world : world + 1]
             own = ResetDraft(model, qpos=qpos, qvel=qvel)
             for term in self._terms:
                 term.apply(own, self._rng)
