@@ -177,10 +177,12 @@ def open_logger(
     env_steps: int,
     run_config: RunConfig | None,
     families: tuple[Family, ...] = (),
+    shared: bool = False,
 ) -> TrainingLogger:
     """The training logger; rank 0's has backends and terminal, and needs `run_config`.
 
-    `families` are those of the environments' own metrics.
+    `families` are those of the environments' own metrics; `shared` says that the run asked for
+    CUDA MPS, and it was seen in use.
 
     Raises:
         SpecError: for a backend that cannot be made.
@@ -188,7 +190,7 @@ def open_logger(
     context = BackendContext(
         directory=directory.path,
         spec=given.spec,
-        facts=_facts(given, ranks, device, directory, env_steps),
+        facts=_facts(given, ranks, device, directory, env_steps, shared=shared),
         start_env_steps=env_steps,
         attempt=given.attempt.attempt,
         run_config=run_config.model_dump(mode="json") if run_config is not None else {},
@@ -203,7 +205,13 @@ def open_logger(
 
 
 def _facts(
-    given: RankInput, ranks: Ranks, device: torch.device, directory: RunDirectory, env_steps: int
+    given: RankInput,
+    ranks: Ranks,
+    device: torch.device,
+    directory: RunDirectory,
+    env_steps: int,
+    *,
+    shared: bool,
 ) -> SystemFacts:
     spec = given.spec
     return SystemFacts(
@@ -217,7 +225,7 @@ def _facts(
         ranks=ranks.world_size,
         gpus=ranks.world_size if device.type == "cuda" else 0,
         buffer_capacity=spec.algo.replay_rows,
-        mps=mps_status(cuda=device.type == "cuda"),
+        mps=mps_status(cuda=device.type == "cuda", validated=shared),
         target_env_steps=given.target_env_steps,
         start_env_steps=env_steps,
     )

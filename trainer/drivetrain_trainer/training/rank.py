@@ -44,6 +44,7 @@ from drivetrain_trainer.training.manifest import begin_manifest, rank_budget
 from drivetrain_trainer.training.memory import check_free_device
 from drivetrain_trainer.training.off_policy import LoopSettings, OffPolicyLearner
 from drivetrain_trainer.training.phases import PhaseTimeline
+from drivetrain_trainer.training.process_sharing import Processes, open_sharing
 from drivetrain_trainer.training.progress import ProgressReporter
 from drivetrain_trainer.training.ranks import Ranks, join_ranks, named
 from drivetrain_trainer.training.reports import Reports, note_telemetry
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.telemetry.logger import TrainingLogger
     from drivetrain_trainer.training.inputs import RankInput
     from drivetrain_trainer.training.manifest import ManifestWriter
+    from drivetrain_trainer.training.process_sharing import ProcessSharing
     from drivetrain_trainer.training.stop import StopSignal
 
 log = structlog.get_logger(__name__)
@@ -97,6 +99,7 @@ class Rank:
         self._logger: TrainingLogger | None = None
         self._manifest: ManifestWriter | None = None
         self._transport: Transport | None = None
+        self._sharing: ProcessSharing | None = None
 
     def end_telemetry(self) -> None:
         """Write what backends still have to, within a bound, and tell the summary how it went."""
@@ -143,6 +146,9 @@ class Rank:
         budget = rank_budget(given, devices)
         self._manifest = begin_manifest(given, devices, budget, self.summary)
         check_free_device(given, devices, budget, ranks)
+        self._sharing = open_sharing(given.spec, devices, rank=ranks.rank)
+        if self._sharing is not None:
+            self._manifest.note(sharing=self._sharing.evidence)
         machinery = assemble(given, ranks, devices, directory, cleanup)
         self._transport = machinery.transport
         self._supervisor.know(transport=machinery.transport, replay=machinery.replay)
@@ -160,6 +166,7 @@ class Rank:
                 env_steps=self.cursor.env_steps,
                 run_config=self._run_config,
                 families=families,
+                shared=self._sharing is not None and self._sharing.evidence.validated,
             ),
         )
         return self._learn(machinery, ranks, logger, restored)
@@ -220,6 +227,7 @@ class Rank:
         )
         if self._manifest is not None and ready.diagnostics is not None:
             self._manifest.note(diagnostics=ready.diagnostics)
+        self._confirm_sharing()
         if ranks.leads:
             device = torch.device(devices.learner)
             self._run_config = write_run_config(
@@ -234,6 +242,17 @@ class Rank:
             )
         log.info("collector ready", seconds=round(ready.start_s, 2), **devices.evidence())
         return ready.log_families
+
+    def _confirm_sharing(self) -> None:
+        """Both processes use the GPU by now: that they share it as the run asks, else refused."""
+        if self._sharing is None or self._manifest is None:
+            return
+        try:
+            self._sharing.confirm(
+                Processes(os.getpid(), self._collector.pid), interrupt=self._stop.interrupt
+            )
+        finally:
+            self._manifest.note(sharing=self._sharing.evidence)
 
     def _learn(
         self,

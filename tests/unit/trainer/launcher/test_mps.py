@@ -26,6 +26,7 @@ from structlog.testing import capture_logs
 from drivetrain_api.artifacts.mps_evidence import MpsEvidence, PipeKind
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.mps import MemoryLimits
+from drivetrain_api.training import CudaProcessSharing
 from drivetrain_api.trainingrun import MpsMode
 from drivetrain_trainer.launcher.mps.control import (
     Control,
@@ -359,9 +360,22 @@ class TestInContainer:
         evidence = MpsEvidence.from_json(mps.scratch.mps_evidence(0).read_text())
         assert evidence.validated
         assert evidence.learner_gpu_uuid == GPU
+        assert (evidence.configured, evidence.ambient_server) == (None, True)
+        assert (evidence.collector_device, evidence.collector_gpu_uuid) == ("cpu", None)
         assert evidence.control_pipe == str(daemon.pipe.path)
         mps.stop()
         mps.stop()
+
+    def test_a_run_that_asks_for_sharing_is_told_as_such(self, machine: Machine) -> None:
+        daemon = machine.running()
+        mps = self.mps(machine, daemon)
+        mps.configured, mps.collectors_on_gpu = CudaProcessSharing.MPS, True
+        with connect(daemon):
+            mps.scratch.started(0).write_text(str(daemon.pipe.directory))
+            self.poll(mps, lambda: mps.report is not None and mps.report.ready)
+        evidence = MpsEvidence.from_json(mps.scratch.mps_evidence(0).read_text())
+        assert (evidence.configured, evidence.ambient_server) == ("mps", False)
+        assert (evidence.collector_device, evidence.collector_gpu_uuid) == ("cuda:0", GPU)
 
     def test_evidence_that_does_not_hold_is_a_refusal(self, machine: Machine) -> None:
         daemon = machine.running()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivetrain_api.mps import MemoryLimits
+    from drivetrain_api.training import CudaProcessSharing
     from drivetrain_trainer.launcher.mps.control import ControlPipe
     from drivetrain_trainer.launcher.mps.use import UseCheck
     from drivetrain_trainer.launcher.scratch import Scratch
@@ -132,6 +133,10 @@ class InContainerMps:
     ranks: range
     world_size: int
     scratch: Scratch
+    configured: CudaProcessSharing | None = None
+    """What the training configuration asks for."""
+    collectors_on_gpu: bool = False
+    """Whether physics runs on the rank's GPU as well."""
     use_seconds: float = USE_SECONDS
     figures_seconds: float = FIGURES_SECONDS
     _message: str = "the ranks have not been seen using it yet"
@@ -222,16 +227,17 @@ class InContainerMps:
             for served in sorted(check.served.values(), key=lambda one: one.rank):
                 told = self.scratch.started(served.rank).read_text(encoding="utf-8")
                 evidence = MpsEvidence(
-                    # The learner asks for no sharing of its own, so the daemon is ambient to it;
-                    # it sees one GPU, and the collector is on the CPU.
+                    # To a run that asks for no sharing of its own the daemon is ambient.
+                    configured=self.configured.value if self.configured else None,
                     effective="mps",
-                    ambient_server=True,
+                    ambient_server=self.configured is None,
                     validated=True,
                     rank=served.rank,
                     world_size=self.world_size,
-                    learner_device="cuda:0",
-                    collector_device="cpu",
+                    learner_device="cuda:0",  # the one GPU that the rank sees
+                    collector_device="cuda:0" if self.collectors_on_gpu else "cpu",
                     learner_gpu_uuid=daemon.gpu,
+                    collector_gpu_uuid=daemon.gpu if self.collectors_on_gpu else None,
                     pipe_directory_env=told or None,
                     pipe_directory=str(daemon.pipe.directory),
                     control_pipe=str(daemon.pipe.path),

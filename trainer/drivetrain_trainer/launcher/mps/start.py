@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from drivetrain_api.mps import parse_memory_limits
+from drivetrain_api.training import Simulator
 from drivetrain_api.trainingrun import MpsMode
 from drivetrain_trainer.launcher.mps.control import Control, ControlPipe, MpsError, find_program
 from drivetrain_trainer.launcher.mps.daemon import START_SECONDS, Daemon, stop_daemons
@@ -138,4 +139,12 @@ def _in_container(
         )
         for index, daemon in enumerate(daemons)
     )
-    return InContainerMps(daemons, checks, ranks, spec.topology.world_size, scratch)
+    return InContainerMps(
+        daemons,
+        checks,
+        ranks,
+        spec.topology.world_size,
+        scratch,
+        configured=spec.training.cuda_process_sharing,
+        collectors_on_gpu=spec.sim is Simulator.MJWARP,
+    )

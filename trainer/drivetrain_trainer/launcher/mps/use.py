@@ -38,6 +38,31 @@ class ServedRank:
     """Process id of the server."""
 
 
+@dataclass(frozen=True)
+class Clients:
+    """What a daemon says of its servers."""
+
+    servers: Mapping[int, int]
+    """Process id of the server by that of its client, where the server is fit to serve."""
+    words: str
+    """The servers and their states, for a refusal."""
+
+
+def ask_clients() -> Generator[str, str, Clients]:
+    """One round of commands, each sent its answer: the servers, the state of each, its clients."""
+    servers: dict[int, int] = {}
+    states: list[str] = []
+    for server in _pids((yield "get_server_list")):
+        state = (yield f"get_server_status {server}").strip()
+        states.append(f"{server} is {state or 'silent'}")
+        if any(word in state.upper() for word in NOT_SERVING):
+            continue
+        for client in _pids((yield f"get_client_list {server}")):
+            servers[client] = server
+    words = f"servers: {', '.join(states)}" if states else "no server was started"
+    return Clients(servers, words)
+
+
 @dataclass
 class UseCheck:
     """Asks one daemon until its ranks are its clients."""
@@ -80,21 +105,14 @@ class UseCheck:
             self._query = None
 
     def _questions(self) -> Generator[str, str, None]:
-        """One round: the servers, the state of each, its clients."""
-        servers = _pids((yield "get_server_list"))
-        states: list[str] = []
-        for server in servers:
-            state = (yield f"get_server_status {server}").strip()
-            states.append(f"{server} is {state or 'silent'}")
-            if any(word in state.upper() for word in NOT_SERVING):
-                continue
-            for client in _pids((yield f"get_client_list {server}")):
-                rank = self.rank_of(client)
-                if rank in self.ranks:
-                    self.served[rank] = ServedRank(rank, server)
+        """One round, and which ranks it finds."""
+        found = yield from ask_clients()
+        for client, server in found.servers.items():
+            rank = self.rank_of(client)
+            if rank in self.ranks:
+                self.served[rank] = ServedRank(rank, server)
         missing = sorted(self.ranks - self.served.keys())
-        seen = f"servers: {', '.join(states)}" if states else "no server was started"
-        self.problem = f"rank {', '.join(map(str, missing))} is no client ({seen})"
+        self.problem = f"rank {', '.join(map(str, missing))} is no client ({found.words})"
 
     def _ask(self, command: str) -> None:
         try:
