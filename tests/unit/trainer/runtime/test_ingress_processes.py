@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from ingress_children import CUT_OFF, ENDED, Trial, rows_of
+from ingress_children import Trial, rows_of
 from torch import Tensor
+from trials import CUT_OFF, ENDED, Server
 
-from drivetrain_trainer.runtime.child_process import ChildProcess
 from drivetrain_trainer.runtime.doorbell import Doorbell, Peer
 from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError
 from drivetrain_trainer.runtime.ingress import IngressConsumer, ReplayIngress
@@ -56,43 +54,6 @@ class Sink:
     def append(self, rows: Tensor) -> None:
         assert torch.equal(rows, rows_of(self.count, rows.shape[0], WIDTH))
         self.count += rows.shape[0]
-
-
-class Server:
-    """Runs trials in processes of their own."""
-
-    def __init__(self, child: ChildProcess) -> None:
-        self._child = child
-
-    @contextmanager
-    def running(self, trial: Trial) -> Iterator[Peer]:
-        """The trial's process, begun; killed where it still lives at the end."""
-        self._child.channel.send(trial)
-        pid = self._child.receive()
-        assert isinstance(pid, int)
-        peer = Peer(pid, "other end")
-        trial.begin.ring()
-        try:
-            yield peer
-        except BaseException:
-            if peer.alive():
-                os.kill(pid, signal.SIGKILL)
-            self.ended()
-            raise
-        finally:
-            peer.close()
-
-    def ended(self) -> int:
-        """How the latest one ended; waits for that."""
-        code = self._child.receive()
-        assert isinstance(code, int)
-        return code
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with ChildProcess.spawn("ingress_children:serve", "server of trials") as child:
-        yield Server(child)
 
 
 def chunks_of(vectors: tuple[tuple[int, ...], ...], slot_rows: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,12 +12,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from appo_children import check, fill
-from hypothesis import given, settings
+from appo_children import RolloutTrial, check, fill
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trials import ENDED, Server
 
 from drivetrain_trainer.runtime.child_process import ChildProcess
-from drivetrain_trainer.runtime.doorbell import Interrupt, Peer
+from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Peer
 from drivetrain_trainer.runtime.faults import (
     PeerDiedError,
     ProtocolError,
@@ -285,6 +287,35 @@ def test_a_collector_killed_at_any_point_leaves_whole_rollouts(after: int) -> No
             consumer.await_rollout(None)
     assert after <= count <= after + 3
     assert ring.counters().published - count in (0, 1), "counted and not announced"
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    depth=st.integers(1, 3),
+    first=st.sampled_from(STARTS),
+    count=st.integers(1, 6),
+    die_at=st.none() | st.integers(0, 50),
+)
+def test_a_collector_that_dies_at_any_word_leaves_whole_rollouts_in_order(
+    server: Server, depth: int, first: int, count: int, die_at: int | None
+) -> None:
+    ring = RolloutRing.create(LAYOUT, depth, checksum=True, first_sequence=first)
+    taken = 0
+    with server.running(RolloutTrial(ring, Doorbell(), count, die_at)) as collector:
+        consumer = ring.consumer(collector)
+        with contextlib.suppress(PeerDiedError):
+            while taken < count:
+                take_whole(consumer, taken)
+                taken += 1
+        code = server.ended()
+    assert code in (ENDED, -signal.SIGKILL)
+    assert code != ENDED or taken == count
+    counters = ring.counters()
+    assert counters.taken == taken
+    assert counters.published - taken in (0, 1), "counted and not announced"
+    ring.close()
 
 
 def test_a_learner_that_dies_ends_the_collectors_wait_at_once() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from trials import CUT_OFF, ENDED, Fatal
 
 from drivetrain_trainer.runtime.rollout_ring import DropPolicy, RolloutRing
 from drivetrain_trainer.runtime.weight_board import WeightBoard
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from drivetrain_trainer.runtime.descriptors import Channel
-    from drivetrain_trainer.runtime.doorbell import Peer
+    from drivetrain_trainer.runtime.doorbell import Doorbell, Peer
     from drivetrain_trainer.runtime.rollout_ring import Rollout
 
 
@@ -34,6 +36,35 @@ def check(rollout: Rollout, number: int) -> None:
     for place, field in enumerate(rollout.fields()):
         expected = pattern(number + 1000 * place, field.numel()).view(field.shape)
         assert torch.equal(field, expected), f"rollout {number}, field {place} is torn"
+
+
+@dataclass(frozen=True)
+class RolloutTrial:
+    """A collector that dies at a word, or ends after its rollouts."""
+
+    ring: RolloutRing
+    begin: Doorbell
+    count: int
+    die_at: int | None
+    """The word that it writes no more; None lives on."""
+
+    def live(self, parent: Peer) -> int:
+        """What its process does; the exit status."""
+        producer = self.ring.producer(parent)
+        if self.die_at is not None:
+            # Both ends of the slot's lock and the line's accounting, in the order of the writes.
+            budget = [self.die_at]
+            producer._headers = [Fatal(words, budget) for words in producer._headers]  # type: ignore[misc]
+            line = producer._line
+            line._headers = [Fatal(words, budget) for words in line._headers]  # type: ignore[misc]
+            line._own = Fatal(line._own, budget)  # type: ignore[assignment]
+        for number in range(self.count):
+            rollout = producer.begin()
+            if not hasattr(rollout, "observations"):
+                return CUT_OFF
+            fill(rollout, number)
+            producer.publish(policy_version=number)
+        return ENDED
 
 
 def write_rollouts(channel: Channel, parent: Peer) -> int:
