@@ -192,7 +192,7 @@ class RolloutRing:
             layout: Of every rollout.
             depth: Slots, at least 1; 2 let the collector fill one while another is trained on.
             checksum: Whether the bytes of each rollout are checked: about a millisecond for
-                every 2 MB, on either side.
+                every 4 MB, on either side.
             first_sequence: Number of the first rollout.
         """
         line = ReplayIngress.create(depth, 1, layout.floats, first_sequence=first_sequence)
