@@ -94,7 +94,9 @@ def test_a_run_leaves_a_sound_trace_of_every_phase_and_tick(ranks: Ranks) -> Non
     assert set(collector) == COLLECTOR_SPANS
     # 120 env steps of 2 envs are 60 ticks; 8 of them come before learning.
     ticks, updates = 60, 2 * (60 - 8)
-    assert learner["Inference"] == learner["Iteration"] == collector["Env Step"] == ticks
+    assert learner["Inference Forward"] == learner["Iteration"] == collector["Env Step"] == ticks
+    # The normaliser learns of a tick's observations once its answers are out.
+    assert learner["Inference"] == 2 * ticks
     assert learner["Update"] == updates
     assert learner["Evaluation"] == 2
     # The last request is never answered: the run ends.
