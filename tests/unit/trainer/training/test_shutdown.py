@@ -115,7 +115,7 @@ def test_a_completed_run_says_so(ranks: Ranks) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "starts", "phase"),
-    [(None, 8, LifePhase.START_UP), (4, 400, LifePhase.WARM_UP), (40, 8, LifePhase.COLLECTING)],
+    [(None, 8, LifePhase.START_UP), (4, 100_000, LifePhase.WARM_UP), (40, 8, LifePhase.COLLECTING)],
     ids=str,
 )
 def test_a_killed_collector(ranks: Ranks, steps: int | None, starts: int, phase: LifePhase) -> None:
