@@ -20,6 +20,8 @@ from drivetrain_api.status import (
     Phase,
     Progress,
     RunSummaryDigest,
+    SoakDigest,
+    SoakVerdict,
     TrainingRunStatus,
 )
 from drivetrain_operator.cluster.errors import ConflictError, NotFoundError
@@ -73,6 +75,19 @@ FULL = TrainingRunStatus(
         at=AT.replace(microsecond=123456),
     ),
     run_summary=RunSummaryDigest(status="completed", total_env_steps=5, error="x" * 1024),
+    soak=SoakDigest(
+        verdict=SoakVerdict.FAILED,
+        attempt=2,
+        failure_classification="resource_leak",
+        failure_reason="why",
+        duration_seconds=1800,
+        samples=360,
+        peak_rss_bytes=2**40,
+        peak_pss_bytes=2**39,
+        peak_gpu_bytes=1,
+        rss_growth_bytes=2**33,
+        residual_processes=1,
+    ),
     artifacts=(Artifact(name="last_checkpoint", uri="runs/walk", sha256="0" * 64, bytes=1),),
     history=(AttemptRecord(attempt=1, reason="OOMKilled", exit_code=137, ended_at=AT),),
     observed_generation=1,

@@ -115,11 +115,11 @@ def test_a_completed_run_says_so(ranks: Ranks) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "starts", "phase"),
-    [(None, 8, LifePhase.START_UP), (4, 100_000, LifePhase.WARM_UP), (40, 8, LifePhase.COLLECTING)],
+    [(None, 8, LifePhase.START_UP), (4, 20_000, LifePhase.WARM_UP), (40, 8, LifePhase.COLLECTING)],
     ids=str,
 )
 def test_a_killed_collector(ranks: Ranks, steps: int | None, starts: int, phase: LifePhase) -> None:
-    attempt = ranks.attempt(**LONG, algo={"learning_starts": starts})
+    attempt = ranks.attempt(**LONG, algo={"learning_starts": starts, "replay_rows": 40_000})
 
     def kill() -> None:
         os.kill(attempt.collector.pid, signal.SIGKILL)
