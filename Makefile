@@ -27,7 +27,7 @@ $(BIN)/python:
 
 $(VENV)/.trainer: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the trainer and its libraries (torch is large: minutes on the first run)"
-	@$(PIP_INSTALL) -e '.[trainer]'
+	@$(PIP_INSTALL) -e '.[analysis,export,trainer]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
