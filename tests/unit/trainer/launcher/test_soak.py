@@ -71,7 +71,7 @@ def test_a_good_attempt_passes_and_its_verdict_is_reported(pod: Any, told: Told)
     assert artifact.status is SoakStatus.PASSED
     assert artifact.context["run"] == "run"
     assert artifact.shutdown == told.summary.shutdown
-    assert artifact.samples[0].peak.processes >= 1
+    assert max(sample.peak.processes for sample in artifact.samples) >= 1  # the first may be early
     assert pod.processes() == []
 
 
