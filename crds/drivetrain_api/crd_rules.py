@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from drivetrain_api.algorithms import AVAILABLE_ALGORITHMS, AlgoName
+from drivetrain_api.soak import UNSOAKABLE
+
 MAX_NAME: Final = 50
 """Characters of a run's name."""
 
@@ -55,6 +58,14 @@ def _at_most_one(*names: str) -> str:
     return f"[{chosen}].filter(chosen, chosen).size() <= 1"
 
 
+def _not_soaked(algo: AlgoName) -> Rule:
+    return Rule(
+        f"!has(self.soak) || dyn(self.soak) == null || self.algo.name != '{algo}'",
+        f"{algo} cannot be soaked: it writes no runtime manifest, which the verdict rests on",
+        ".soak",
+    )
+
+
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "": (
         Rule(
@@ -70,11 +81,8 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
             "checkpoint.resumeFrom is immutable: create another TrainingRun",
             ".checkpoint.resumeFrom",
         ),
-        Rule(
-            "!has(self.soak) || dyn(self.soak) == null || self.algo.name != 'ppo'",
-            "ppo cannot be soaked: it writes no runtime manifest, which the verdict rests on",
-            ".soak",
-        ),
+        # An algorithm that is not of this release is refused by its name alone.
+        *(_not_soaked(name) for name in sorted(UNSOAKABLE & AVAILABLE_ALGORITHMS)),
     ),
     "spec.training": (
         Rule(

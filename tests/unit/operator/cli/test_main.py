@@ -189,7 +189,7 @@ def completed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (["ru"], ["run"]),
         (["run", "--task", "half"], ["half_cheetah"]),
         (["new", "--algo", "s"], ["sac"]),
-        (["run", "--sim", ""], ["mujoco"]),
+        (["run", "--sim", ""], ["mjwarp", "mujoco"]),
         (["run", "eval"], ["evaluator."]),
         (["run", "algo.num_e"], ["algo.num_envs="]),
         (["run", "see"], ["seed="]),

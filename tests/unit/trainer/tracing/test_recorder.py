@@ -112,7 +112,7 @@ def test_a_killed_process_leaves_a_trace_that_is_sound(tmp_path: Path) -> None:
     child.wait()
     spans = [event for event in read(path) if event.phase == "X"]
     assert [event.args["tick"] for event in spans] == list(range(len(spans)))
-    assert len(spans) > 1000
+    assert len(spans) >= 1000
     verdict = validate([path])
     assert verdict.sound, verdict.faults
 

@@ -146,8 +146,9 @@ def write(folder: Path, **sections: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
+    others = set(psutil.Process().children(recursive=True))  # such as a whole control plane
     yield tmp_path
-    for process in psutil.Process().children(recursive=True):
+    for process in set(psutil.Process().children(recursive=True)) - others:
         process.kill()
 
 
@@ -275,6 +276,6 @@ def test_the_command_tells_where_a_rank_was_when_it_was_killed(folder: Path) -> 
         Classification.LEARNER_FAILURE,
         Owner.LEARNER,
     )
-    assert report.phase in (LifePhase.COLLECTING, LifePhase.LEARNING, LifePhase.CHECKPOINT)
+    assert report.phase not in (LifePhase.START_UP, LifePhase.FINISH)
     assert report.coordination_tick
     assert "SIGKILL" in (folder / "log").read_text()

@@ -293,7 +293,7 @@ def test_a_killed_learner_leaves_traces_that_can_be_read_live_and_after(job: Any
 
     def ticked() -> bool:
         paths = list(run.folder.glob("logs/*/*/*/traces/*.trace.json"))
-        return len(paths) == 2 and all(path.stat().st_size > 100_000 for path in paths)
+        return len(paths) == 2 and all(path.stat().st_size > 200_000 for path in paths)
 
     run.until(ticked)
     live, _ = checked(run.directory)
