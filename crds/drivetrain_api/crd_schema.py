@@ -9,6 +9,7 @@ into the spec, and composition could no longer tell what the user asked for.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -51,6 +52,9 @@ def structural(node: Schema, *, path: str = "", nullable: bool = True) -> Schema
     result |= _values(plain) | _bounds(plain)
     if has_null and nullable:
         result["nullable"] = True
+        if "enum" in result:
+            # The API server refuses null beside an enum, though the schema allows it.
+            result["pattern"] = f"^({'|'.join(map(re.escape, result.pop('enum')))})$"
     if "anyOf" in plain:
         result[PRESERVE] = True
     if plain.get("type") == "array":

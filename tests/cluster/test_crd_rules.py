@@ -36,6 +36,7 @@ NEEDED_BESIDE: dict[str, Object] = {
     "spec.accelerator.mps.mode": {"accelerator": {"gpusPerNode": 1}},
     "spec.accelerator.mps.pinnedMemoryLimit": WITH_MPS,
     "spec.storage.storageClassName": {"storage": {"size": "1Gi"}},
+    "spec.training.cudaProcessSharing": {"sim": "mjwarp"},
 }
 """What a rule, or the operator, wants to be there too."""
 OPERATOR_REFUSES_MORE = {

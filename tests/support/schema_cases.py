@@ -11,6 +11,7 @@ Schema = dict[str, Any]
 KEEPS = "x-kubernetes-preserve-unknown-fields"
 _TIME = "2026-01-02T03:04:05Z"
 _EXAMPLES = (
+    "mps",
     "half_cheetah",
     "module.sub:attribute",
     "cuda:1",
@@ -117,7 +118,8 @@ def _text(path: str, node: Schema) -> Iterator[Case]:
         yield Case(path, "minLength", "", f"should be at least {node['minLength']} chars long")
     if "pattern" in node:
         yield Case(path, "pattern", minimal(node))
-        yield Case(path, "pattern", "!", f"should match '{node['pattern']}'")
+        wrong = next(text for text in ("!", "#", "/") if not re.search(node["pattern"], text))
+        yield Case(path, "pattern", wrong, f"should match '{node['pattern']}'")
     if node.get("format") == "date-time":
         yield Case(path, "format", "yesterday", "must be of type date-time")
 

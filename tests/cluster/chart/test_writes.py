@@ -82,6 +82,7 @@ def test_an_attempt_is_made_twice_told_of_and_taken_away(
         },
     }
     api.create(run, namespace=namespace)
+    written: list[Object] = []
 
     async def act(cluster: Cluster) -> None:
         async with EventRecorder(cluster, "operator-0") as recorder:
@@ -91,11 +92,11 @@ def test_an_attempt_is_made_twice_told_of_and_taken_away(
                 seen = view(api, namespace)
                 decision = reconcile(Observed(seen), datetime.now(UTC))
                 assert decision.fenced
-                assert (await applier.apply(seen, decision)).foreign is None
+                assert await applier.apply(seen, decision, written.append) is None
             seen = view(api, namespace)
             event = EventRecord(EventType.NORMAL, "Told", "twice")
             gone = removals(api, seen, namespace)
-            await applier.apply(seen, Decision(seen.status, gone, (event, event)))
+            await applier.apply(seen, Decision(seen.status, gone, (event, event)), written.append)
 
     connected(operators, act)
     for kind in ("ConfigMap", "Service", "ServiceAccount"):
