@@ -54,7 +54,9 @@ def structural(node: Schema, *, path: str = "", nullable: bool = True) -> Schema
         result["nullable"] = True
         if "enum" in result:
             # The API server refuses null beside an enum, though the schema allows it.
-            result["pattern"] = f"^({'|'.join(map(re.escape, result.pop('enum')))})$"
+            names = result.pop("enum")
+            result["pattern"] = f"^({'|'.join(map(re.escape, names))})$"
+            result["maxLength"] = max(map(len, names))
     if "anyOf" in plain:
         result[PRESERVE] = True
     if plain.get("type") == "array":
