@@ -242,9 +242,12 @@ def test_of_several_namespaces_the_stalest_counts(tmp_path: Path) -> None:
         pace = Pace(first_delay_s=0.001, clock=lambda: now[0])
         async with (
             FakeApiServer() as server,
-            following(tmp_path, server, pace, namespaces=("a", "b")) as (reflector, _),
+            following(tmp_path, server, pace, namespaces=("a", "b")) as (reflector, sink),
         ):
             await until(lambda: len(server.watchers) == 2)
+            for namespace in ("a", "b"):  # an open watch has shown something
+                server.put(CONFIG_MAPS, config_map("first", namespace))
+            await until(lambda: sink.objects == wanted(server))
             now[0] = 50.0
             server.put(CONFIG_MAPS, config_map("x", "a"))
             await until(lambda: max(s.alive_at for s in reflector._scopes) == 50.0)
