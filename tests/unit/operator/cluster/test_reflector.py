@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -464,6 +465,12 @@ HAPPENINGS: dict[str, Callable[[FakeApiServer], object]] = {
     "garbage": lambda server: server.say(b"}{\n"),
     "bookmark": FakeApiServer.bookmark,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def deep_stack() -> None:
+    """As any `Cluster` sets it: hypothesis objects where that happens within a test of its own."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 12_500))
 
 
 @settings(max_examples=40, deadline=None)
