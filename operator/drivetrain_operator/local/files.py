@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from typing import TYPE_CHECKING, Any
+
+from drivetrain_api.atomic import write_text_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,16 +19,7 @@ def write_atomic(path: Path, text: str) -> None:
     The folder is made where it is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_text_atomically(path, text)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

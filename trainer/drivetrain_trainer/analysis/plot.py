@@ -7,12 +7,12 @@ import io
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from drivetrain_api.atomic import write_bytes_atomically
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.analysis import plot_curves, plot_timelines
 from drivetrain_trainer.analysis.curves import Axis, Spread, without_warm_up
 from drivetrain_trainer.analysis.plot_style import RC, Drawing
 from drivetrain_trainer.analysis.runs import matches
-from drivetrain_trainer.evidence.atomic import write_bytes_atomically
 from drivetrain_trainer.telemetry.timeline import (
     COLLECTOR_CYCLE,
     ITERATION_TIME,

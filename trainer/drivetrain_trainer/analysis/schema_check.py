@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.outcome import RunStatus
 from drivetrain_api.artifacts.runtime_manifest import read_manifest
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.metrics import FAMILIES, METRIC_SCHEMA_VERSION, METRICS, UnknownMetricError
 from drivetrain_trainer.analysis.legacy import is_legacy
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,11 +19,11 @@ import click
 
 from drivetrain_api import __version__
 from drivetrain_api.artifacts.soak import SoakStatus
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.labels import ENV_SOAK_SECONDS
 from drivetrain_trainer.cli.soak_console import Console
 from drivetrain_trainer.cli.soak_progress import ProgressLine, verdict_lines
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.launcher.parent_death import adopt_orphans
 from drivetrain_trainer.launcher.processes import descendants, kill_descendants, reap, send
 from drivetrain_trainer.launcher.signals import StopSignals

@@ -29,9 +29,9 @@ from drivetrain_api.artifacts.policy_export import (
     PolicyFile,
     PolicyTensor,
 )
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_trainer.envs.factory import make_env
 from drivetrain_trainer.evaluation.policy_loading import POLICY_REFUSALS, LoadedPolicy, load_policy
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 
 FOLDER: Final = "export"
 """Folder of the exported files inside a run directory."""

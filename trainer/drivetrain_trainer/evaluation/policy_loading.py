@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.run_config import RunConfig
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.errors import SpecError
 from drivetrain_api.tasks import TaskSpec, UnknownTaskError, load_task
 from drivetrain_trainer.algorithms.sac.agent import SacAgent
 from drivetrain_trainer.envs.errors import EnvError
 from drivetrain_trainer.evaluation.evaluator import EvaluationError
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint import load_part
 from drivetrain_trainer.evidence.checkpoint_catalog import Preference, resolve_checkpoint
 from drivetrain_trainer.evidence.checkpoint_manifest import (

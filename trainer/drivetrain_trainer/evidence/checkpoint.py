@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 import torch
 
-from drivetrain_trainer.evidence.atomic import fsync_file, fsync_folder, write_text_atomically
+from drivetrain_api.atomic import fsync_file, fsync_folder, write_text_atomically
 from drivetrain_trainer.evidence.checkpoint_catalog import CheckpointCatalog, folder_name
 from drivetrain_trainer.evidence.checkpoint_manifest import (
     MANIFEST,

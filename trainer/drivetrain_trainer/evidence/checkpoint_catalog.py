@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
-from drivetrain_api.base import ShortText
-from drivetrain_trainer.evidence.atomic import (
+from drivetrain_api.atomic import (
     UnreadableFileError,
     read_bounded,
     write_text_atomically,
 )
+from drivetrain_api.base import ShortText
 from drivetrain_trainer.evidence.checkpoint_manifest import (
     MANIFEST,
     Checkpoint,

@@ -17,9 +17,9 @@ from pydantic import Field, JsonValue
 
 from drivetrain_api.algorithms import AlgoName, CriticKind
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.base import Finite, Name, PositiveInt, ShortText, StepOffset
 from drivetrain_api.training import Simulator
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivetrain_trainer.evidence.atomic import fsync_folder
+from drivetrain_api.atomic import fsync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,8 @@ from drivetrain_api.artifacts.run_config import (
     RunConfig,
     RunFacts,
 )
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.memory import MemoryCgroup
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

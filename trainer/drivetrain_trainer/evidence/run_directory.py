@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from drivetrain_api.algorithms import ALGO_LOG_NAMES
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
+from drivetrain_api.atomic import UnreadableFileError, fsync_folder, read_bounded
 from drivetrain_api.base import Name, ShortText
 from drivetrain_api.errors import SpecError, Violation
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, fsync_folder, read_bounded
 from drivetrain_trainer.evidence.fence import Fence
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import structlog
 from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.outcome import RunStatus
 from drivetrain_api.artifacts.run_summary import TAIL_WINDOW_ITERATIONS, RunSeeds, RunSummary
-from drivetrain_trainer.evidence.atomic import (
+from drivetrain_api.atomic import (
     UnreadableFileError,
     read_bounded,
     write_text_atomically,

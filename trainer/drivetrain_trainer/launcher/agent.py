@@ -40,7 +40,7 @@ def _run(report: Path, arguments: list[str]) -> bool:
     from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
 
-    from drivetrain_trainer.evidence.atomic import write_text_atomically  # noqa: PLC0415
+    from drivetrain_api.atomic import write_text_atomically  # noqa: PLC0415
     from drivetrain_trainer.launcher.torchrun import RankFailure, TorchrunReport  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # the launcher tells of stops and failures, once

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.artifacts.base import ArtifactError
 from drivetrain_api.artifacts.outcome import RANK_LOST, RankOutcome
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.exit_codes import ExitCode, from_status
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.launcher.life import read_life
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from drivetrain_api import budget
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.attempt import AttemptSpec
 from drivetrain_api.compose import compose, resolve_task
 from drivetrain_api.device_memory import roomiest_device
@@ -20,7 +21,6 @@ from drivetrain_api.labels import ENV_SPEC_FILE
 from drivetrain_api.machine import cuda_devices, free_shared_memory
 from drivetrain_api.memory import AvailableMemory, MemoryCgroup
 from drivetrain_api.refusals import violations_of
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.checkpoint_catalog import (
     CheckpointCatalog,
     Preference,

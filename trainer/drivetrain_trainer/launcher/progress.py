@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from drivetrain_api.digest import PROGRESS_LIMIT, Digest, decode, encode
-from drivetrain_api.errors import SpecError, Violation
-from drivetrain_api.labels import ENV_PROGRESS_SINK
-from drivetrain_trainer.evidence.atomic import (
+from drivetrain_api.atomic import (
     UnreadableFileError,
     read_bounded,
     write_text_atomically,
 )
+from drivetrain_api.digest import PROGRESS_LIMIT, Digest, decode, encode
+from drivetrain_api.errors import SpecError, Violation
+from drivetrain_api.labels import ENV_PROGRESS_SINK
 from drivetrain_trainer.launcher.configmap import ConfigMapSink
 from drivetrain_trainer.launcher.service_account import ProgressConfigMap
 

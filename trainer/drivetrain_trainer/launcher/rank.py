@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivetrain_api import labels
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.machine import VISIBLE
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.launcher.mps.names import PIPE_DIRECTORY
 from drivetrain_trainer.launcher.parent_death import die_with_parent
 from drivetrain_trainer.launcher.processes import parent_of

@@ -16,11 +16,11 @@ import structlog
 
 from drivetrain_api import __version__
 from drivetrain_api.artifacts.soak import SoakStatus
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.labels import ENV_SOAK_SECONDS
 from drivetrain_api.soak import Resource
 from drivetrain_api.status import SoakDigest, SoakVerdict
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_directory import SOAK, fence_of, find_run_directory
 from drivetrain_trainer.launcher.digest import plain_text

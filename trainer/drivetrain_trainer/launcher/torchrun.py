@@ -12,8 +12,8 @@ from pydantic import Field
 
 from drivetrain_api import labels
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.base import Finite, NonNegativeInt, ShortText
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from drivetrain_trainer.evidence.atomic import UnreadableFileError, read_bounded
+from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.evidence.run_directory import RUN_SUMMARY
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.digest import PROGRESS_LIMIT, Digest, encode
 from drivetrain_api.status import Progress
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,13 +13,13 @@ import torch
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
 from drivetrain_api.artifacts.run_config import ActiveTerm, RunConfig
 from drivetrain_api.artifacts.shutdown import LifePhase
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.notices import without_effect
 from drivetrain_api.training import COMPILING_SIMULATORS
 from drivetrain_trainer.algorithms.precision import resolve_precision
 from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.evidence.checkpoint_catalog import Preference, resolve_checkpoint
 from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError, CheckpointSubject
 from drivetrain_trainer.evidence.fence import FencedError

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from drivetrain_api.artifacts.mps_evidence import MpsEvidence
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.digest import MpsReport
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.labels import ENV_MPS_PIPES
 from drivetrain_api.trainingrun import MpsMode
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.launcher.mps.control import MpsError
 from drivetrain_trainer.launcher.mps.daemon import Daemon, stop_daemons
 from drivetrain_trainer.launcher.mps.names import MEMORY_LIMIT, THREAD_PERCENTAGE

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
+from drivetrain_api.atomic import write_text_atomically
 from drivetrain_api.digest import Digest
 from drivetrain_api.status import Progress
-from drivetrain_trainer.evidence.atomic import write_text_atomically
 from drivetrain_trainer.launcher.rank import enter_rank
 
 RANK = int(os.environ["RANK"])

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain_trainer.evidence import atomic
-from drivetrain_trainer.evidence.atomic import (
+from drivetrain_api import atomic
+from drivetrain_api.atomic import (
     UnreadableFileError,
     read_bounded,
     write_bytes_atomically,
@@ -93,7 +93,7 @@ def test_a_kill_leaves_the_old_content_or_the_new(tmp_path: Path, moment: str) -
     script = textwrap.dedent(
         f"""
         import os, pathlib, signal
-        from drivetrain_trainer.evidence import atomic
+        from drivetrain_api import atomic
         real = pathlib.Path.replace
         def replace(self, target):
             if {moment == "after_replace"}:
