@@ -13,10 +13,11 @@ from tests.bench.result import Result, against
 from drivetrain_api.algorithms import Precision, SacConfig
 from drivetrain_trainer.algorithms.sac.agent import SacAgent
 from drivetrain_trainer.runtime.child_process import ChildProcess
-from drivetrain_trainer.runtime.inference_ring import Command, InferenceRing
+from drivetrain_trainer.runtime.inference_ring import InferenceRing
 from drivetrain_trainer.runtime.ingress import ReplayIngress
 from drivetrain_trainer.runtime.replay import CpuReplay
 from drivetrain_trainer.runtime.replay_layout import RowLayout
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.serving import TickServer
 

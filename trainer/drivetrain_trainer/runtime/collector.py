@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from drivetrain_trainer.envs.vector_env import ActiveTerm, VectorEnv
     from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
     from drivetrain_trainer.runtime.doorbell import Interrupt
-    from drivetrain_trainer.runtime.inference_ring import LearnerPort
-    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
+    from drivetrain_trainer.runtime.learner_port import LearnerPort
     from drivetrain_trainer.runtime.metrics_board import RngSnapshot
     from drivetrain_trainer.runtime.transport import Transport
     from drivetrain_trainer.tracing import TickFlow, TraceSettings

@@ -26,8 +26,8 @@ from drivetrain_trainer.runtime.collector_report import (
 )
 from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpisodes
 from drivetrain_trainer.runtime.faults import ChildFailure, FailureClass, PeerDiedError
-from drivetrain_trainer.runtime.inference_ring import Command
 from drivetrain_trainer.runtime.ingress_words import WriteResult
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.envs.vector_env import StepOutcome, StepTimings, VectorEnv
     from drivetrain_trainer.runtime.descriptors import Channel
     from drivetrain_trainer.runtime.doorbell import Peer
-    from drivetrain_trainer.runtime.inference_ring import Response
+    from drivetrain_trainer.runtime.ring_words import Response
     from drivetrain_trainer.tracing import Tracer
 
 _ENV_TIMING: Final = {

@@ -20,7 +20,7 @@ import torch
 
 from drivetrain_trainer.runtime.doorbell import Interrupt
 from drivetrain_trainer.runtime.faults import StaleTickError, StopRequestedError
-from drivetrain_trainer.runtime.ingress import DRAIN_TIMEOUT_S
+from drivetrain_trainer.runtime.ingress_consumer import DRAIN_TIMEOUT_S
 from drivetrain_trainer.runtime.replay import RingPosition
 from drivetrain_trainer.tracing import NULL_TRACER
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
     from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
     from drivetrain_trainer.tracing import Tracer
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from drivetrain_trainer.runtime.ingress import DRAIN_TIMEOUT_S
+from drivetrain_trainer.runtime.ingress_consumer import DRAIN_TIMEOUT_S
 from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from drivetrain_trainer.runtime.doorbell import Interrupt, Meanwhile
-    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
     from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
     from drivetrain_trainer.tracing import Tracer
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from drivetrain_trainer.runtime.doorbell import Interrupt, Peer
-    from drivetrain_trainer.runtime.ingress import IngressConsumer, IngressProducer
+    from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
+    from drivetrain_trainer.runtime.ingress_producer import IngressProducer
 
 _ALIGNMENT: Final = 16
 """Floats; every field begins on a cache line of its own."""

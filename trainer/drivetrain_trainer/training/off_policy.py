@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.tracing import NO_FLOW
 from drivetrain_trainer.training.phases import Phase
 from drivetrain_trainer.training.serving import TickServer

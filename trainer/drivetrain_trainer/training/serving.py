@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from drivetrain_trainer.runtime.inference_ring import Command, LearnerPort, Request
+    from drivetrain_trainer.runtime.learner_port import LearnerPort
     from drivetrain_trainer.runtime.replay import ReplayRing
+    from drivetrain_trainer.runtime.ring_words import Command, Request
     from drivetrain_trainer.tracing import TickFlow
     from drivetrain_trainer.training.phases import PhaseTimeline
     from drivetrain_trainer.training.stop import StopSignal

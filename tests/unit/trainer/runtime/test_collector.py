@@ -32,7 +32,7 @@ from drivetrain_trainer.runtime.faults import (
     StaleTickError,
     StopRequestedError,
 )
-from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
 

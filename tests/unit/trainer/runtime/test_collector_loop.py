@@ -20,7 +20,7 @@ from drivetrain_trainer.runtime.collector_loop import Collector, _PhaseClock
 from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Peer
-from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
 from drivetrain_trainer.tracing import FileTracer, Role, TraceSettings

@@ -13,13 +13,15 @@ from fake_ipc import CUDA, FakeIpc
 from drivetrain_api.budget import EVENTS_PER_SLOT, TensorSizes
 from drivetrain_trainer.runtime import transport as transport_module
 from drivetrain_trainer.runtime.child_process import ChildProcess
+from drivetrain_trainer.runtime.collector_port import CollectorPort
 from drivetrain_trainer.runtime.cuda_ipc import DeviceError, DeviceRuntime
 from drivetrain_trainer.runtime.cuda_ring import CudaStorage, RingHandles
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Peer
 from drivetrain_trainer.runtime.faults import ProtocolError
-from drivetrain_trainer.runtime.inference_ring import CollectorPort, InferenceRing, LearnerPort
+from drivetrain_trainer.runtime.inference_ring import InferenceRing
 from drivetrain_trainer.runtime.ingress import ReplayIngress
+from drivetrain_trainer.runtime.learner_port import LearnerPort
 from drivetrain_trainer.runtime.ring_storage import Fence, HostStorage, RingShape
 
 SOON = 10.0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from drivetrain_trainer.runtime.child_process import ChildProcess
+from drivetrain_trainer.runtime.collector_port import CollectorPort
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Doorbell, Interrupt, Meanwhile, Peer
 from drivetrain_trainer.runtime.faults import (
@@ -21,13 +22,9 @@ from drivetrain_trainer.runtime.faults import (
     StaleTickError,
     StopRequestedError,
 )
-from drivetrain_trainer.runtime.inference_ring import (
-    NO_EPOCH,
-    CollectorPort,
-    Command,
-    InferenceRing,
-    LearnerPort,
-)
+from drivetrain_trainer.runtime.inference_ring import InferenceRing
+from drivetrain_trainer.runtime.learner_port import LearnerPort
+from drivetrain_trainer.runtime.ring_words import NO_EPOCH, Command
 
 SOON = 10.0
 

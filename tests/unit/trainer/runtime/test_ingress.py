@@ -16,11 +16,9 @@ from drivetrain_trainer.runtime.child_process import ChildProcess
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Peer
 from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError, StaleTickError
-from drivetrain_trainer.runtime.ingress import (
-    IngressConsumer,
-    IngressProducer,
-    ReplayIngress,
-)
+from drivetrain_trainer.runtime.ingress import ReplayIngress
+from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
+from drivetrain_trainer.runtime.ingress_producer import IngressProducer
 from drivetrain_trainer.runtime.ingress_words import WriteResult
 
 SOON = 10.0

@@ -16,7 +16,8 @@ from trials import CUT_OFF, ENDED, Server
 
 from drivetrain_trainer.runtime.doorbell import Doorbell, Peer
 from drivetrain_trainer.runtime.faults import PeerDiedError, ProtocolError
-from drivetrain_trainer.runtime.ingress import IngressConsumer, ReplayIngress
+from drivetrain_trainer.runtime.ingress import ReplayIngress
+from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
 from drivetrain_trainer.runtime.ingress_words import SEQUENCES, WriteResult
 
 SOON = 20.0

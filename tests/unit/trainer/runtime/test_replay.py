@@ -21,7 +21,8 @@ from torch import Tensor
 from drivetrain_trainer.runtime.device_replay import THREAD_NAME, DeviceReplay, Event
 from drivetrain_trainer.runtime.doorbell import Interrupt, Meanwhile, Peer
 from drivetrain_trainer.runtime.faults import ProtocolError, StopRequestedError
-from drivetrain_trainer.runtime.ingress import IngressProducer, ReplayIngress
+from drivetrain_trainer.runtime.ingress import ReplayIngress
+from drivetrain_trainer.runtime.ingress_producer import IngressProducer
 from drivetrain_trainer.runtime.replay import (
     CpuReplay,
     ReplayRing,

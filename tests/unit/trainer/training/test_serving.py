@@ -14,7 +14,8 @@ from torch import Tensor
 
 from drivetrain_trainer.runtime.doorbell import Doorbell, Meanwhile, Peer
 from drivetrain_trainer.runtime.faults import StaleTickError
-from drivetrain_trainer.runtime.inference_ring import Command, InferenceRing
+from drivetrain_trainer.runtime.inference_ring import InferenceRing
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.training.phases import PhaseTimeline
 from drivetrain_trainer.training.serving import TickServer
 

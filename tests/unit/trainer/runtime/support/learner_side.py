@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from scripted_env import ACTION_DIM, OBSERVATION_DIM
 
-from drivetrain_trainer.runtime.inference_ring import Command, LearnerPort
+from drivetrain_trainer.runtime.learner_port import LearnerPort
 from drivetrain_trainer.runtime.replay import CpuReplay
 from drivetrain_trainer.runtime.replay_layout import RowLayout
+from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from drivetrain_trainer.runtime.ingress import IngressConsumer
+    from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
 
 SOON = 30.0
 LAYOUT = RowLayout(OBSERVATION_DIM, ACTION_DIM)

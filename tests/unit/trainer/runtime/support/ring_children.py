@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from drivetrain_trainer.runtime.faults import PeerDiedError
-from drivetrain_trainer.runtime.inference_ring import Command
+from drivetrain_trainer.runtime.ring_words import Command
 
 if TYPE_CHECKING:
     from drivetrain_trainer.runtime.descriptors import Channel
