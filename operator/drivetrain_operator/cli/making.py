@@ -22,6 +22,8 @@ from drivetrain_operator.manifest_file import (
 from drivetrain_operator.manifests.overlay_rules import overlay_violations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivetrain_api.errors import Violation
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.trainingrun import TrainingRun, TrainingRunSpec
@@ -72,17 +74,28 @@ def make(request: Request) -> Wanted:
     except SpecError as error:
         raise Refusal([f"{_COMMAND_LINE}: {violation}" for violation in error.violations]) from None
     try:
-        run = parse_run(content)
-        _refuse(overlay_violations(run.spec.pod_template))
-        if run.spec.task.entry_point is not None and "" not in sys.path:
-            sys.path.insert(0, "")  # as with `python -m`: the task may be a file right here
-        task = resolve_task(run.spec)
-        _refuse_overrides(run, task)
-        composed = compose(run.spec, task)
+        run, task, composed = checked(content)
     except SpecError as error:
         places = [_placed(v, source, request.overrides) for v in error.violations]
         raise Refusal(places) from None
     return Wanted(run, task, composed, source, request.overrides)
+
+
+def checked(content: Mapping[str, Any]) -> tuple[TrainingRun, TaskSpec, TrainingRunSpec]:
+    """The run that a document is, its task, and its spec composed.
+
+    Imports the module of a ``task.entry_point``, from the current directory too.
+
+    Raises:
+        SpecError: with every violation that was found.
+    """
+    run = parse_run(content)
+    _refuse(overlay_violations(run.spec.pod_template))
+    if run.spec.task.entry_point is not None and "" not in sys.path:
+        sys.path.insert(0, "")  # as with `python -m`: the task may be a file right here
+    task = resolve_task(run.spec)
+    _refuse_overrides(run, task)
+    return run, task, compose(run.spec, task)
 
 
 def read(file: str) -> ManifestDocument:
