@@ -279,7 +279,7 @@ class TestRun:
         def opened(*_: object, **__: object) -> ProcessSharing:
             return sharing
 
-        monkeypatch.setattr("drivetrain_trainer.training.rank.open_sharing", opened)
+        monkeypatch.setattr("drivetrain_trainer.training.start.open_sharing", opened)
         monkeypatch.setattr("drivetrain_trainer.training.assembly.mps_status", status)
         return told
 
