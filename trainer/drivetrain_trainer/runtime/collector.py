@@ -108,6 +108,8 @@ class CollectorBoot:
     """State of an `RngSnapshot` to go on from; None starts from the seed."""
     trace: TraceSettings | None = None
     """Where its trace goes; None for none."""
+    max_invalid_row_share: float = 0.01
+    """Of `training.max_invalid_row_share`."""
 
 
 @dataclass(frozen=True)
@@ -255,14 +257,16 @@ class CollectorProcess:
         """Figures since the last report that was read; None where there are none newer.
 
         Raises:
+            CollectorFailedError: it died in the middle of one.
+            StaleTickError: it is stopped in the middle of one.
             UnknownMetricError: environments logged a tag that they did not declare.
         """
-        board = _booted(self._transport).board.read()
+        board = _booted(self._transport).board.read(self._child.peer)
         return None if board is None else _booted(self._reader).read(board)
 
     def snapshot(self) -> RngSnapshot | None:
-        """The latest generator state, asked for with `Command.SNAPSHOT`."""
-        return _booted(self._transport).board.read_snapshot()
+        """The latest generator state, asked for with `Command.SNAPSHOT`; errors as of `report`."""
+        return _booted(self._transport).board.read_snapshot(self._child.peer)
 
     def stop(self, grace_s: float) -> CollectorEnd:
         """Ask it to end, whatever it waits for; kill it where it has not within `grace_s`.

@@ -1,8 +1,8 @@
 """What the collector reports of itself: named float64 values under a sequence lock.
 
-One writer, one reader, no waiting: the reader takes whole reports only, and the newest one
-wins. Names are agreed in the ready handshake and may grow (an episode may end for a reason
-that has not been seen before): the board holds them beside the values.
+One writer that never waits, and one reader that takes whole reports only; the newest one wins.
+Names are agreed in the ready handshake and may grow (an episode may end for a reason that has
+not been seen before): the board holds them beside the values.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
+
+    from drivetrain_trainer.runtime.doorbell import Peer
 
 MAX_NAMES: Final = 512
 """Names of a board."""
@@ -104,14 +106,18 @@ class MetricsBoard:
             record[size + place] = 1.0
         self._report.write(tick, record.tobytes())
 
-    def read(self) -> BoardReport | None:
+    def read(self, writer: Peer | None = None) -> BoardReport | None:
         """Reader: the newest whole report, None where there is none since the last read.
 
+        Args:
+            writer: The collector's process; a report that it is writing is waited for as long
+                as it lives, within bounds.
+
         Raises:
-            StaleTickError: the writer did not finish a report within a second: it is stuck,
-                or gone, in the middle of one.
+            PeerDiedError: the writer died in the middle of a report.
+            StaleTickError: it is stopped in the middle of one.
         """
-        found = self._report.read(self._seen)
+        found = self._report.read(self._seen, writer=writer)
         if found is None:
             return None
         self._seen = found.version
@@ -136,9 +142,9 @@ class MetricsBoard:
             raise ValueError(f"generator state of {state.numel()} bytes, at most {MAX_STATE_BYTES}")
         self._snapshot.write(tick, bytes(state.tolist()))
 
-    def read_snapshot(self) -> RngSnapshot | None:
-        """Reader: the newest state, None where none was written; errors as of `read`."""
-        found = self._snapshot.read()
+    def read_snapshot(self, writer: Peer | None = None) -> RngSnapshot | None:
+        """Reader: the newest state, None where none was written; waits and errors as of `read`."""
+        found = self._snapshot.read(writer=writer)
         if found is None:
             return None
         return RngSnapshot(found.tick, torch.frombuffer(found.data, dtype=torch.uint8))

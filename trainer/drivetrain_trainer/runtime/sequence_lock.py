@@ -1,8 +1,12 @@
-"""Bytes of shared memory that one process writes and another reads as a whole, without waiting.
+"""Bytes of shared memory that one process writes and another reads as a whole, without a lock.
 
 A version counts writes: odd while one is under way. A reader copies, and takes the copy only
 where the version stood still meanwhile and was even. A checksum beside the version tells a torn
 record also on processors that reorder writes.
+
+A write takes microseconds of its process, but a machine that is short of processors may take
+that process away in the middle of one for seconds. So a reader bears with a writer that lives,
+and tells at once of one that died.
 """
 
 from __future__ import annotations
@@ -13,16 +17,22 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivetrain_trainer.runtime.faults import StaleTickError
+from drivetrain_trainer.runtime.doorbell import readable
+from drivetrain_trainer.runtime.faults import PeerDiedError, StaleTickError
 from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, WORD
 
 if TYPE_CHECKING:
+    from drivetrain_trainer.runtime.doorbell import Peer
     from drivetrain_trainer.runtime.shared_memory import SharedMemory
 
 HEADER_WORDS: Final = CACHE_LINE // WORD
 """Words of a record's header."""
-READ_TIMEOUT_S: Final = 1.0
-"""No write takes so long: its writer is stuck, or gone, in the middle of one."""
+PATIENCE_S: Final = 60.0
+"""Of a reader with a writer that lives: one that has no share of a processor for so long is
+stopped."""
+_EAGER_LOOKS: Final = 100
+"""Before the reader leaves its processor: most writes are over within."""
+_LOOK_EVERY_S: Final = 1e-3
 
 _VERSION: Final = 0
 """Odd while the record is being written."""
@@ -78,22 +88,61 @@ class Record:
             return None
         return Whole(version, tick, data)
 
-    def read(self, seen: int = 0) -> Whole | None:
+    def read(self, seen: int = 0, *, writer: Peer | None = None) -> Whole | None:
         """The record; None where its version is still `seen`, 0 before the first write.
 
+        Args:
+            seen: Version that was taken last.
+            writer: Its process; without it, only time ends the wait for a write under way.
+
         Raises:
-            StaleTickError: the writer did not finish within a second.
+            PeerDiedError: the writer died in the middle of a write.
+            StaleTickError: the writer lives, but did not finish one within `PATIENCE_S`.
         """
-        deadline = time.monotonic() + READ_TIMEOUT_S
+        patience = Patience(writer, "a whole record")
         while self._header[_VERSION] != seen:
             whole = self.attempt(seen)
             if whole is not None:
                 return whole
-            if time.monotonic() > deadline:
-                raise StaleTickError(
-                    self._header[_TICK], READ_TIMEOUT_S, waiting_for="a whole record"
-                )
+            patience.pause(self._header[_TICK])
         return None
+
+
+class Patience:
+    """What a reader does between two looks at a write under way, until it is of no use."""
+
+    def __init__(self, writer: Peer | None, what: str) -> None:
+        """Wait for `what` as long as `writer` lives, `PATIENCE_S` seconds at most."""
+        self._writer = writer
+        self._what = what
+        self._looks = 0
+        self._deadline: float | None = None
+        self._over: PeerDiedError | StaleTickError | None = None
+
+    def pause(self, tick: int) -> None:
+        """After a look in vain: let the writer go on a little; `tick` is named in the error.
+
+        The end of the wait is told only after one more look: the writer may have finished
+        before it died, and this process may itself have had no processor for all that time.
+
+        Raises:
+            PeerDiedError: the writer was dead before the latest look.
+            StaleTickError: the time was up before the latest look.
+        """
+        if self._over is not None:
+            raise self._over
+        self._looks += 1
+        if self._looks <= _EAGER_LOOKS:
+            return
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + PATIENCE_S
+        if self._writer is None:
+            time.sleep(_LOOK_EVERY_S)
+        elif readable(self._writer, _LOOK_EVERY_S):
+            self._over = self._writer.death()
+        if self._over is None and now > self._deadline:
+            self._over = StaleTickError(tick, PATIENCE_S, waiting_for=self._what)
 
 
 def _checksum(version: int, tick: int, data: bytes | bytearray | memoryview) -> int:

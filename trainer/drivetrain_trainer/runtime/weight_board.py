@@ -7,7 +7,6 @@ killed in the middle leaves the version before. Versions that nobody took are pa
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ import torch
 
 from drivetrain_trainer.runtime.doorbell import Doorbell, wait
 from drivetrain_trainer.runtime.faults import ProtocolError, StaleTickError
-from drivetrain_trainer.runtime.sequence_lock import HEADER_WORDS, READ_TIMEOUT_S, Record
+from drivetrain_trainer.runtime.sequence_lock import HEADER_WORDS, Patience, Record
 from drivetrain_trainer.runtime.shared_memory import CACHE_LINE, MemoryPlan, SharedMemory
 
 if TYPE_CHECKING:
@@ -109,22 +108,26 @@ class WeightBoard:
         self._version = version
         self.published.ring()
 
-    def read(self) -> Weights | None:
+    def read(self, learner: Peer | None = None) -> Weights | None:
         """Reader: the newest whole version; None where that was taken already, or there is none.
 
+        Args:
+            learner: The writer's process; a whole version is waited for as long as it lives,
+                within the bounds of `sequence_lock.PATIENCE_S`.
+
         Raises:
-            StaleTickError: no whole version could be got within a second.
+            PeerDiedError: the learner is gone, and what it announced is not whole.
+            StaleTickError: no whole version could be got.
             ProtocolError: it is not after the version that was taken last, or of another size.
         """
-        deadline = time.monotonic() + READ_TIMEOUT_S
+        patience = Patience(learner, "whole weights")
         while (number := self._words[_PUBLICATIONS]) > self._seen:
             # Overtaken within: the other record is the newest by now, so it is looked at next.
             whole = self._records[number % 2].attempt()
             if whole is not None:
                 # By its own count, since it may be a later publication than was announced.
                 return self._take(whole.version - number % 2, whole)
-            if time.monotonic() > deadline:
-                raise StaleTickError(self._version, READ_TIMEOUT_S, waiting_for="whole weights")
+            patience.pause(self._version)
         return None
 
     def await_newer(
@@ -143,7 +146,7 @@ class WeightBoard:
             StaleTickError: the time is up, or as of `read`.
             ProtocolError: as of `read`.
         """
-        while (weights := self.read()) is None:
+        while (weights := self.read(learner)) is None:
             if wait(self.published, learner, timeout_s, interrupt=interrupt) == 0:
                 raise StaleTickError(
                     self._version, timeout_s or 0.0, waiting_for="a newer version of the weights"

@@ -132,7 +132,7 @@ def test_what_is_no_generator_state_is_refused(state: torch.Tensor, message: str
 def test_a_report_that_is_never_finished_is_a_stale_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivetrain_trainer.runtime.sequence_lock.READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("drivetrain_trainer.runtime.sequence_lock.PATIENCE_S", 0.0)
     writer, reader = sides()
     writer.publish(3, {"x": 1.0})
     writer._report._header[0] += 1  # killed within the next one
@@ -143,7 +143,7 @@ def test_a_report_that_is_never_finished_is_a_stale_tick(
 def test_a_report_changed_without_its_lock_is_never_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivetrain_trainer.runtime.sequence_lock.READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("drivetrain_trainer.runtime.sequence_lock.PATIENCE_S", 0.0)
     writer, reader = sides()
     writer.publish(0, {"x": 1.0})
     writer._report._body[0] ^= 1

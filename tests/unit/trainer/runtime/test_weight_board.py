@@ -120,7 +120,7 @@ def test_a_version_written_and_not_announced_is_not_taken_twice() -> None:
 
 
 def test_changed_bytes_and_another_order_are_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drivetrain_trainer.runtime.weight_board.READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("drivetrain_trainer.runtime.sequence_lock.PATIENCE_S", 0.0)
     writer, reader = sides()
     writer.publish(7, pattern(7, SIZE))
     assert reader.read() is not None

@@ -74,3 +74,18 @@ def publish_reports(channel: Channel, _: Peer) -> int:
         board.publish(number, dict.fromkeys(names[: 1 + number % 200], float(number)))
     channel.send(number)
     return 0
+
+
+def pause_in_a_write(channel: Channel, _: Peer) -> int:
+    """A writer for the board that stands still in its second report until it is told to go on."""
+    board = channel.receive()
+    board.publish(1, {"x": 1.0})
+    record = board._report
+    record._header[0] += 1
+    channel.send("within")
+    channel.receive()
+    record._header[0] -= 1
+    board.publish(2, {"x": 2.0})
+    channel.send("written")
+    channel.receive()
+    return 0
