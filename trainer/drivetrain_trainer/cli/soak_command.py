@@ -24,13 +24,14 @@ from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.labels import ENV_SOAK_SECONDS
 from drivetrain_trainer.cli.soak_console import Console
 from drivetrain_trainer.cli.soak_progress import ProgressLine, verdict_lines
+from drivetrain_trainer.hardware.gpu_memory import GpuMemory
 from drivetrain_trainer.launcher.parent_death import adopt_orphans
 from drivetrain_trainer.launcher.processes import descendants, kill_descendants, reap, send
 from drivetrain_trainer.launcher.signals import StopSignals
 from drivetrain_trainer.soak.discovery import RunFinder
-from drivetrain_trainer.soak.gpu import GpuMemory
 from drivetrain_trainer.soak.monitor import Monitor
 from drivetrain_trainer.soak.processes import TreeSampler, describe
+from drivetrain_trainer.soak.processor_time import ProcessorMeter
 from drivetrain_trainer.soak.shared_files import SharedFiles
 from drivetrain_trainer.soak.summary import SummaryWatch
 from drivetrain_trainer.soak.verdict import Ending, Origin, judge
@@ -138,6 +139,7 @@ class _Session:
             request.settings,
             TreeSampler(_below, self._files, GpuMemory.here()),
             SummaryWatch(finder, since=began),
+            processor=ProcessorMeter(_below),
         )
         return process.pid
 

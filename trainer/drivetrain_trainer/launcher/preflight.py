@@ -15,7 +15,6 @@ from drivetrain_api import budget
 from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.attempt import AttemptSpec
 from drivetrain_api.compose import compose, resolve_task
-from drivetrain_api.device_memory import roomiest_device
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.labels import ENV_SPEC_FILE
 from drivetrain_api.machine import cuda_devices, free_shared_memory
@@ -32,6 +31,7 @@ from drivetrain_trainer.evidence.run_directory import (
     check_writable,
     find_run_directory,
 )
+from drivetrain_trainer.hardware.device_memory import roomiest_device
 from drivetrain_trainer.launcher.mps.control import MpsError
 from drivetrain_trainer.launcher.mps.start import check_mps
 from drivetrain_trainer.physics.capabilities import capabilities_of

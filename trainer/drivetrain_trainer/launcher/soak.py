@@ -23,12 +23,13 @@ from drivetrain_api.soak import Resource
 from drivetrain_api.status import SoakDigest, SoakVerdict
 from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_directory import SOAK, fence_of, find_run_directory
+from drivetrain_trainer.hardware.gpu_memory import GpuMemory
 from drivetrain_trainer.launcher.digest import plain_text
 from drivetrain_trainer.launcher.outcome import Verdict
 from drivetrain_trainer.launcher.processes import descendants
-from drivetrain_trainer.soak.gpu import GpuMemory
 from drivetrain_trainer.soak.monitor import Monitor
 from drivetrain_trainer.soak.processes import TreeSampler, describe
+from drivetrain_trainer.soak.processor_time import ProcessorMeter
 from drivetrain_trainer.soak.runner import MonitorThread
 from drivetrain_trainer.soak.settings import MonitorSettings
 from drivetrain_trainer.soak.shared_files import SharedFiles
@@ -110,10 +111,10 @@ class AttemptSoak:
         self._files = SharedFiles()
         self._residual: tuple[ResidualProcess, ...] = ()
         self._problem: SoakFinding | None = None
-        sampler = TreeSampler(lambda: descendants(os.getpid()), self._files, GpuMemory.here())
+        sampler = TreeSampler(_below, self._files, GpuMemory.here())
         watch = SummaryWatch(lambda: find_run_directory(attempt, storage))
         settings = replace(MonitorSettings.of(config), duration_s=_length(config, environ))
-        self.monitor = Monitor(settings, sampler, watch)
+        self.monitor = Monitor(settings, sampler, watch, processor=ProcessorMeter(_below))
         self._thread = MonitorThread(self.monitor)
         self._thread.start()
 
@@ -139,7 +140,7 @@ class AttemptSoak:
         if self._signals.requested is not None:
             grace = min(grace, STOPPING_SECONDS)
         ends = time.monotonic() + grace
-        while (left := descendants(os.getpid())) and time.monotonic() < ends:
+        while (left := _below()) and time.monotonic() < ends:
             time.sleep(_PAUSE_SECONDS)
         self._residual = describe(left)
         self._thread.stop()
@@ -198,6 +199,10 @@ class AttemptSoak:
             write_text_atomically(directory / SOAK, artifact.to_json())
         except (FencedError, OSError) as error:
             log.warning("the soak's artifact is not kept", reason=str(error))
+
+
+def _below() -> list[int]:
+    return descendants(os.getpid())
 
 
 def _length(config: SoakConfig, environ: Mapping[str, str]) -> float | None:

@@ -14,7 +14,7 @@ from drivetrain_api.artifacts.soak import ResidualProcess, SoakFigures
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from drivetrain_trainer.soak.gpu import GpuMemory
+    from drivetrain_trainer.hardware.gpu_memory import GpuMemory
     from drivetrain_trainer.soak.shared_files import SharedFiles
 
 _PAGE: Final = resource.getpagesize()

@@ -14,11 +14,11 @@ import structlog
 from drivetrain_api import budget as arithmetic
 from drivetrain_api.artifacts.outcome import RankOutcome, RunStatus
 from drivetrain_api.atomic import write_text_atomically
-from drivetrain_api.device_memory import roomiest_device
 from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.machine import cuda_devices
 from drivetrain_api.memory import MemoryCgroup
+from drivetrain_trainer.hardware.device_memory import roomiest_device
 from drivetrain_trainer.runtime.devices import DeviceInventory, learner_devices
 from drivetrain_trainer.runtime.memory_room import MemoryRoom, check_device
 

@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.nvml import StandInDevice, StandInNvml
 
 from drivetrain_trainer.cli.soak_console import Console
+from drivetrain_trainer.hardware.gpu_memory import GpuMemory
+from drivetrain_trainer.hardware.nvml import Nvml
 from drivetrain_trainer.soak.discovery import RunFinder
-from drivetrain_trainer.soak.gpu import GpuMemory
 from drivetrain_trainer.soak.processes import TreeSampler, describe, read_process
 from drivetrain_trainer.soak.shared_files import SharedFiles
 
@@ -127,45 +128,22 @@ def test_a_short_console_is_kept_whole(tmp_path: Path) -> None:
     assert (console.cut, (tmp_path / "log").read_text()) == (False, "hello\n")
 
 
-class Nvml:
+def driver(processes: dict[int, int] | None) -> StandInNvml:
     """Two devices of a driver that knows processes, or does not."""
-
-    def __init__(self, table: dict[int, int], *, code: int = 0) -> None:
-        self.table = table
-        self.code = code
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802 - NVML's own name
-        count._obj.value = 2
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:  # noqa: N802 - as above
-        handle._obj.value = index + 1
-        return 0
-
-    def nvmlDeviceGetComputeRunningProcesses_v3(  # noqa: N802 - as above
-        self, handle: Any, count: Any, table: Any
-    ) -> int:
-        entries = self.table.items() if handle.value == 1 else ()
-        for index, (pid, used) in enumerate(entries):
-            table[index].pid, table[index].used = pid, used
-        count._obj.value = len(entries)
-        return self.code
-
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802 - as above
-        memory._obj.used = 1000 * handle.value
-        return 0
+    second: dict[int, int] | None = None if processes is None else {}
+    return StandInNvml(
+        [StandInDevice(used=1000, processes=processes), StandInDevice(used=2000, processes=second)]
+    )
 
 
 def test_the_runs_own_gpu_memory_counts_where_the_driver_knows_it() -> None:
-    library = Nvml({11: 300, 12: 50, 99: 7})
-    gpu = GpuMemory(library)
+    library = driver({11: 300, 12: 50, 99: 7})
+    gpu = GpuMemory(Nvml(library))
     assert gpu.used([11, 12]) == 350
-    library.table = {99: 7}
+    library.devices[0].processes = {99: 7}
     assert gpu.used([11, 12]) == 0
 
 
-@pytest.mark.parametrize(
-    "library", [Nvml({99: 7}), Nvml({}, code=3), Nvml({11: ctypes.c_ulonglong(-1).value})]
-)
-def test_else_all_that_the_devices_have_in_use(library: Nvml) -> None:
-    assert GpuMemory(library).used([11]) == 3000
+@pytest.mark.parametrize("processes", [{99: 7}, None, {11: ctypes.c_ulonglong(-1).value}])
+def test_else_all_that_the_devices_have_in_use(processes: dict[int, int] | None) -> None:
+    assert GpuMemory(Nvml(driver(processes))).used([11]) == 3000

@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.nvml import StandInDevice, StandInNvml
 
-from drivetrain_api.device_memory import roomiest_device
+from drivetrain_trainer.hardware.device_memory import roomiest_device
 
 GIB = 1 << 30
 ABSENT = "libno-such-driver.so"
 
 
-class StandInNvml:
-    """NVML of devices with so much free memory each; None for one that does not answer."""
-
-    def __init__(self, *free: int | None, starts: bool = True, counts: bool = True) -> None:
-        self._free = free
-        self._starts = starts
-        self._counts = counts
-        self.open = 0
-
-    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's own names
-        self.open += self._starts
-        return 0 if self._starts else 9
-
-    def nvmlShutdown(self) -> int:  # noqa: N802
-        self.open -= 1
-        return 0
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = len(self._free)
-        return 0 if self._counts else 3
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:  # noqa: N802
-        handle._obj.value = index + 1
-        return 0 if self._free[index] is not None else 15
-
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802
-        memory._obj.free = self._free[handle.value - 1]
-        return 0
+def devices(*free: int | None) -> list[StandInDevice]:
+    """Of so much free memory each; None is one that does not answer."""
+    return [StandInDevice(free=one, gone=one is None) for one in free]
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, nvml: StandInNvml) -> int | None:
@@ -51,13 +26,19 @@ def asked(monkeypatch: pytest.MonkeyPatch, nvml: StandInNvml) -> int | None:
 
 
 def test_the_roomiest_of_nvidias_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = StandInNvml(3 * GIB, None, 70 * GIB)
+    nvml = StandInNvml(devices(3 * GIB, None, 70 * GIB))
     assert asked(monkeypatch, nvml) == 70 * GIB
     assert nvml.open == 0
 
 
 @pytest.mark.parametrize(
-    "nvml", [StandInNvml(GIB, starts=False), StandInNvml(GIB, counts=False), StandInNvml()]
+    "nvml",
+    [
+        StandInNvml(devices(GIB), starts=False),
+        StandInNvml(devices(GIB), counts=False),
+        StandInNvml(),
+        StandInNvml(devices(GIB), without=frozenset({"nvmlInit_v2"})),
+    ],
 )
 def test_a_driver_that_does_not_answer_tells_nothing(
     monkeypatch: pytest.MonkeyPatch, nvml: StandInNvml

@@ -5,25 +5,15 @@ A context, which torch needs to tell of its device, would take memory of it as w
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
-from typing import Any, Final
 
 from drivetrain_api.memory import AvailableMemory
-
-NVML: Final = "libnvidia-ml.so.1"
-_OK: Final = 0
+from drivetrain_trainer.hardware import nvml
 
 
-class _NvmlMemory(ctypes.Structure):
-    _fields_ = (
-        ("total", ctypes.c_ulonglong),
-        ("free", ctypes.c_ulonglong),
-        ("used", ctypes.c_ulonglong),
-    )
-
-
-def roomiest_device(root: Path = Path("/"), *, library: str = NVML) -> AvailableMemory | None:
+def roomiest_device(
+    root: Path = Path("/"), *, library: str = nvml.LIBRARY
+) -> AvailableMemory | None:
     """The most free memory of any device of this machine; None where no driver tells.
 
     The driver numbers devices by their slots, CUDA by their speed, and a process may see some
@@ -41,30 +31,10 @@ def roomiest_device(root: Path = Path("/"), *, library: str = NVML) -> Available
 
 
 def _nvidia(library: str) -> list[int]:
-    try:
-        nvml: Any = ctypes.CDLL(library)
-    except OSError:
-        return []
-    if nvml.nvmlInit_v2() != _OK:
-        return []
-    try:
-        return _nvml_free(nvml)
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _nvml_free(nvml: Any) -> list[int]:  # noqa: ANN401 - a library has any function
-    count = ctypes.c_uint()
-    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _OK:
-        return []
-    found = []
-    for index in range(count.value):
-        handle, memory = ctypes.c_void_p(), _NvmlMemory()
-        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != _OK:
-            continue
-        if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == _OK:
-            found.append(int(memory.free))
-    return found
+    with nvml.opened(library) as driver:
+        devices = driver.devices() if driver is not None else []
+        memories = (device.memory() for device in devices if device is not None)
+        return [memory.free for memory in memories if memory is not None]
 
 
 def _amd(root: Path) -> list[int]:

@@ -1,0 +1,1 @@
+"""What the machine tells of itself to a process: memory, CPUs, NVIDIA GPUs, batch jobs."""
