@@ -22,6 +22,7 @@ from drivetrain_api.base import (
     NonNegativeInt,
     Path,
     PositiveInt,
+    Probability,
     ShortText,
     StepOffset,
 )
@@ -108,6 +109,8 @@ class SoakSample(ArtifactModel):
     """Environment steps done by the last of them, over all ranks."""
     env_steps_per_sec: Measure | None
     """Throughput since the sample before; null where none was told."""
+    processor_share: Probability | None = None
+    """Share that the run's threads got of the processor time they asked for; null if unknown."""
 
 
 class SoakFinding(ArtifactModel):

@@ -11,6 +11,7 @@ from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.soak import MonitorFailure, SoakFinding
 from drivetrain_api.base import INT64_MAX
 from drivetrain_api.soak import UNSOAKABLE, unsoakable
+from drivetrain_trainer.soak.processor_time import NOTHING_USED, ProcessorTime
 from drivetrain_trainer.soak.samples import Sample, SampleStore
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from drivetrain_trainer.soak.summary import SummaryWatch, Tick
 
 _RUNNING: Final = "running"
+_MISSED_LOOKS: Final = 2
+"""Intervals without a look after which it is no longer a matter of waiting for the next."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Timing:
     learning: float | None = None
     moved: float = 0.0
     """The last change of iteration, steps or status; the soak's start before any."""
+    excused: float = 0.0
+    """Seconds until then in which the run had work but no processor."""
 
 
 class Monitor:
@@ -49,6 +54,7 @@ class Monitor:
         sampler: Callable[[], SoakFigures],
         watch: SummaryWatch,
         *,
+        processor: Callable[[], ProcessorTime] = ProcessorTime,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin a soak now.
@@ -57,6 +63,8 @@ class Monitor:
             settings: Intervals and limits.
             sampler: Takes one sample of the run's processes.
             watch: Follows the run's summary.
+            processor: What the run's processes got of the processors since it was last asked;
+                nothing is excused without it.
             clock: Monotonic seconds.
         """
         self.settings = settings
@@ -68,6 +76,11 @@ class Monitor:
         self.cpu_s = 0.0
         self.started_at = datetime.now(UTC)
         self._sampler = sampler
+        self._processor = processor
+        self._used = NOTHING_USED
+        self._excused = 0.0
+        self._excused_when_due: float | None = None
+        self._looked = 0.0
         self._clock = clock
         self._begun = clock()
         self._last: Tick | None = None
@@ -90,42 +103,62 @@ class Monitor:
         began = time.thread_time()
         at = self.elapsed
         sample = Sample.single(at, self._sampler())
+        self._account(self._processor(), at)
         self.watch.look()
         self.store.add(self._with_tick(sample, at))
         self.cpu_s += time.thread_time() - began
 
     def problem(self) -> SoakFinding | None:
         """Why the run has to be ended now: it has not started in time, or has stalled."""
-        at, settings = self.elapsed, self.settings
+        at, settings = self._seen_until(), self.settings
         if self.timing.first_tick is None:
-            if at < settings.start_s:
+            if at - self._excused < settings.start_s:
                 return None
-            words = f"no tick within {settings.start_s:g} s of the start"
+            words = f"no tick within {settings.start_s:g} s of the start{_waiting(self._excused)}"
             return _stale("start", words)
-        still = at - self.timing.moved
-        if still < settings.stale_s:
+        still, excused = at - self.timing.moved, self._excused - self.timing.excused
+        if still - excused < settings.stale_s:
             return None
         tick = self._last
         where = f" at iteration {tick.iteration}, {tick.env_steps} steps" if tick else ""
-        return _stale("stall", f"no tick for {still:.1f} s{where} (limit {settings.stale_s:g} s)")
+        limit = f"(limit {settings.stale_s:g} s)"
+        return _stale("stall", f"no tick for {still:.1f} s{_waiting(excused)}{where} {limit}")
 
     def overrun(self) -> SoakFinding | None:
         """Why it has to be ended although it trains: it was asked to be over by now."""
         first, duration = self.timing.first_tick, self.settings.duration_s
         if first is None or duration is None:
             return None
-        if self.elapsed - first < duration + self.settings.stale_s:
+        at = self.elapsed
+        if at - first < duration:
+            return None
+        if self._excused_when_due is None:
+            self._excused_when_due = self._excused
+        excused = self._excused - self._excused_when_due
+        if at - first - excused < duration + self.settings.stale_s:
             return None
         return _stale("overrun", f"still trains {self.settings.stale_s:g} s after {duration:g} s")
+
+    def _account(self, used: ProcessorTime, at: float) -> None:
+        """Excuse of the time since the last sample what the run waited for a processor."""
+        seconds = at - self._looked
+        self._looked = at
+        self._used = self._used.then(used)
+        self._excused += seconds - used.counted(seconds)
+
+    def _seen_until(self) -> float:
+        """When the run was last looked at: it may have moved since, unless looks fail."""
+        at = self.elapsed
+        return at if at - self._looked > _MISSED_LOOKS * self.settings.sample_s else self._looked
 
     def _with_tick(self, sample: Sample, at: float) -> Sample:
         """The sample with what the run told of itself by now."""
         tick = self.watch.tick
         if tick is None:
             return sample
-        steps, seconds = 0, 0.0
+        steps, seconds, used = 0, 0.0, self._used
         if self._last is None:  # what a resumed run begins with is no tick of this soak
-            self._mark, self._mark_at = tick, at
+            self._mark_here(tick, at)
             self.timing = replace(self.timing, first_steps=tick.env_steps)
         elif tick != self._last:
             steps, seconds = self._moved(self._last, tick, at)
@@ -138,7 +171,12 @@ class Monitor:
             env_steps=min(tick.env_steps, INT64_MAX),
             steps=steps,
             seconds=seconds,
+            processor=used if steps else NOTHING_USED,
         )
+
+    def _mark_here(self, tick: Tick, at: float) -> None:
+        """Throughput is measured from here on."""
+        self._mark, self._mark_at, self._used = tick, at, NOTHING_USED
 
     def _moved(self, last: Tick, tick: Tick, at: float) -> tuple[int, float]:
         """Note a change; environment steps since the last one, and the seconds they took."""
@@ -148,14 +186,14 @@ class Monitor:
         self.restarts += again
         ticked = (tick.iteration, tick.env_steps) != (last.iteration, last.env_steps)
         if ticked or tick.status != last.status:
-            self.timing = replace(self.timing, moved=at)
+            self.timing = replace(self.timing, moved=at, excused=self._excused)
         if ticked:
             first = at if self.timing.first_tick is None else self.timing.first_tick
             self.timing = replace(self.timing, first_tick=first, last_tick=at)
         mark, mark_at = self._mark, self._mark_at
         if not (ticked or again) or mark is None:
             return 0, 0.0
-        self._mark, self._mark_at = tick, at
+        self._mark_here(tick, at)
         steps = tick.env_steps - mark.env_steps
         if again or steps <= 0:
             return 0, 0.0
@@ -170,6 +208,10 @@ def _between(before: float | None, after: float | None) -> float | None:
     """Seconds by the run's own clock; None where that does not tell."""
     known = before is not None and after is not None and after > before
     return (after or 0.0) - (before or 0.0) if known else None
+
+
+def _waiting(excused: float) -> str:
+    return f", {excused:.1f} s of them spent waiting for a processor" if excused >= 1 else ""
 
 
 def _stale(rule: str, words: str) -> SoakFinding:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from drivetrain_api.artifacts.soak import SAMPLE_LIMIT, SoakFigures, SoakSample
+from drivetrain_trainer.soak.processor_time import NOTHING_USED
+
+if TYPE_CHECKING:
+    from drivetrain_trainer.soak.processor_time import ProcessorTime
 
 _LEAST_LIMIT: Final = 8
 
@@ -26,6 +30,8 @@ class Sample:
     """Environment steps that were told of in these samples."""
     seconds: float = 0.0
     """Seconds that those steps took, by the run's own clock; 0 where none were told of."""
+    processor: ProcessorTime = NOTHING_USED
+    """What the run's processes got of the processors while they made those steps."""
 
     @classmethod
     def single(cls, at: float, figures: SoakFigures) -> Self:
@@ -36,6 +42,13 @@ class Sample:
     def rate(self) -> float | None:
         """Environment steps a second; None where none were told of."""
         return self.steps / self.seconds if self.seconds > 0 else None
+
+    @property
+    def undisturbed_rate(self) -> float | None:
+        """The rate had every thread with work been given a processor; None where unknown."""
+        if self.seconds <= 0 or self.processor.share is None:
+            return None
+        return self.steps / self.processor.counted(self.seconds)
 
     def then(self, later: Sample) -> Sample:
         """This and the next one as one: means weighted by their number, peaks kept."""
@@ -48,6 +61,7 @@ class Sample:
             env_steps=self.env_steps if later.env_steps is None else later.env_steps,
             steps=self.steps + later.steps,
             seconds=self.seconds + later.seconds,
+            processor=self.processor.then(later.processor),
         )
 
     def record(self) -> SoakSample:
@@ -60,6 +74,7 @@ class Sample:
             iteration=self.iteration,
             env_steps=self.env_steps,
             env_steps_per_sec=self.rate,
+            processor_share=self.processor.share,
         )
 
 

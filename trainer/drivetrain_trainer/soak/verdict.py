@@ -106,7 +106,7 @@ def judge(monitor: Monitor, ending: Ending, origin: Origin) -> SoakArtifact:
         *_completion(monitor, ending),
         *_left_behind(ending),
         *_leaks(trends, monitor),
-        *_decay(speed, monitor),
+        *_decay(speed, judged, monitor),
     )
     shutdown = shutdown_of(document)
     return SoakArtifact(
@@ -198,17 +198,28 @@ def _leaks(trends: Mapping[Resource, Growth | None], monitor: Monitor) -> Iterat
         )
 
 
-def _decay(speed: Decay | None, monitor: Monitor) -> Iterator[SoakFinding]:
-    if speed is None or speed.lost <= monitor.settings.throughput_decay:
+def _decay(
+    speed: Decay | None, judged: Sequence[Sample], monitor: Monitor
+) -> Iterator[SoakFinding]:
+    limit = monitor.settings.throughput_decay
+    if speed is None or speed.lost <= limit or _starved(judged, limit):
         return
     yield SoakFinding(
         rule="throughput_decay",
         classification=MonitorFailure.THROUGHPUT_DECAY,
         message=(
             f"throughput fell by {speed.lost:.0%}, from {speed.first:.6g} to {speed.last:.6g} "
-            f"steps/s (limit {monitor.settings.throughput_decay:.0%})"
+            f"steps/s (limit {limit:.0%})"
         ),
     )
+
+
+def _starved(judged: Sequence[Sample], limit: float) -> bool:
+    """Whether throughput held out by the processors that the run was given: others took them."""
+    told = [sample.undisturbed_rate for sample in judged if sample.rate is not None]
+    known = [rate for rate in told if rate is not None]
+    given = decay(known) if len(known) == len(told) else None
+    return given is not None and given.lost <= limit
 
 
 def _judged(monitor: Monitor) -> list[Sample]:

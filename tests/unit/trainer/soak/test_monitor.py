@@ -12,6 +12,7 @@ import pytest
 
 from drivetrain_api.artifacts.soak import MonitorFailure, SoakFigures
 from drivetrain_trainer.soak.monitor import Monitor
+from drivetrain_trainer.soak.processor_time import NOTHING_USED, ProcessorTime
 from drivetrain_trainer.soak.settings import MonitorSettings
 from drivetrain_trainer.soak.summary import SummaryWatch
 
@@ -26,10 +27,14 @@ class Run:
     folder: Path
     now: float = 0.0
     document: dict[str, Any] = field(default_factory=dict)
+    used: ProcessorTime = NOTHING_USED
+    """What each sample finds that the run got of the processors."""
 
     def monitor(self, settings: MonitorSettings = SETTINGS) -> Monitor:
         watch = SummaryWatch(lambda: self.folder)
-        return Monitor(settings, lambda: FIGURES, watch, clock=lambda: self.now)
+        return Monitor(
+            settings, lambda: FIGURES, watch, clock=lambda: self.now, processor=lambda: self.used
+        )
 
     def says(self, iteration: int, steps: int, wall: float, status: str = "running") -> None:
         self.write(
@@ -120,6 +125,78 @@ def test_no_tick_for_too_long_is_a_stall_and_a_rewritten_summary_is_no_tick(run:
     assert found is not None
     assert (found.rule, found.classification) == ("stall", MonitorFailure.STALE_TICK)
     assert found.message == "no tick for 120.0 s at iteration 10, 10 steps (limit 120 s)"
+
+
+STARVED = ProcessorTime(2.5, 7.5)
+"""Of ten seconds, by neighbours."""
+IDLE = ProcessorTime(0.01, 0.05)
+
+
+@pytest.mark.parametrize(("used", "ends"), [(STARVED, 490.0), (IDLE, 130.0)])
+def test_a_run_that_waits_for_a_processor_stalls_later_and_one_that_hangs_does_not(
+    run: Run, used: ProcessorTime, ends: float
+) -> None:
+    monitor = run.monitor()
+    for second in (0, 10):
+        run.says(second, second, float(second))
+        at(run, monitor, float(second))
+    run.used = used
+    for second in range(20, 1000, 10):
+        at(run, monitor, float(second))
+        if (found := monitor.problem()) is not None:
+            break
+    assert found is not None
+    assert found.rule == "stall"
+    assert run.now == pytest.approx(ends, abs=10.0)
+    assert ("waiting for a processor" in found.message) == (used is STARVED)
+
+
+def test_what_a_run_waited_before_its_last_tick_excuses_nothing(run: Run) -> None:
+    monitor = run.monitor()
+    run.used = STARVED
+    for second in range(0, 110, 10):
+        run.says(second, second, float(second))
+        at(run, monitor, float(second))
+    run.used = IDLE
+    for second in range(110, 220, 10):
+        at(run, monitor, float(second))
+        assert monitor.problem() is None
+    at(run, monitor, 221.0)
+    assert monitor.problem() is not None
+
+
+def test_a_starved_start_has_longer_and_a_starved_end_as_well(run: Run) -> None:
+    monitor = run.monitor()
+    run.used = STARVED
+    for second in range(10, 1000, 10):
+        at(run, monitor, float(second))
+        assert monitor.problem() is None
+    for step in (1, 2):
+        run.says(step, step, 990.0 + step)
+        at(run, monitor, 990.0 + step)
+    for second in range(1000, 2000, 10):
+        at(run, monitor, float(second))
+        assert monitor.overrun() is None
+    for second in range(2000, 2400, 10):
+        at(run, monitor, float(second))
+        assert monitor.overrun() is None
+    for second in range(2400, 2600, 10):
+        at(run, monitor, float(second))
+        monitor.overrun()
+    assert monitor.overrun() is not None
+
+
+def test_an_interval_longer_than_a_stall_is_waited_for_and_a_monitor_that_sees_nothing_is_not(
+    run: Run,
+) -> None:
+    monitor = run.monitor(MonitorSettings(sample_s=300.0, stale_s=120.0))
+    for second in (0, 300):
+        run.says(second, second, float(second))
+        at(run, monitor, float(second))
+    run.now = 599.0
+    assert monitor.problem() is None
+    run.now = 901.0
+    assert monitor.problem() is not None
 
 
 def test_throughput_is_by_the_runs_own_clock(run: Run) -> None:

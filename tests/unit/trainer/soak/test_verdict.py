@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from soak_trainer import Summary, parsed, shutdown
@@ -20,10 +20,16 @@ from drivetrain_api.artifacts.soak import (
     SoakFinding,
 )
 from drivetrain_trainer.soak.monitor import Monitor
+from drivetrain_trainer.soak.processor_time import NOTHING_USED, ProcessorTime
 from drivetrain_trainer.soak.settings import MonitorSettings
 from drivetrain_trainer.soak.summary import SummaryWatch
 from drivetrain_trainer.soak.verdict import Ending, Origin, judge
 
+Item = TypeVar("Item")
+Halves = tuple[Item, Item]
+"""What holds until `LATE`, and from then on."""
+LATE = 190.0
+"""Seconds; a little more than the last third follows."""
 STALL = SoakFinding(
     rule="stall", classification=MonitorFailure.STALE_TICK, message="no tick for 120.0 s"
 )
@@ -38,11 +44,18 @@ def good(folder: Path) -> dict[str, Any]:
 
 
 def judged(
-    folder: Path, document: Any, ending: Ending | None = None, *, rss: Callable[[int], int] = int
+    folder: Path,
+    document: Any,
+    ending: Ending | None = None,
+    *,
+    rss: Callable[[int], int] = int,
+    pace: Halves[float] = (20.0, 20.0),
+    processor: Halves[ProcessorTime] = (NOTHING_USED, NOTHING_USED),
 ) -> SoakArtifact:
     """The verdict on sixty samples of a run whose last summary is `document`."""
     now = 0.0
-    pace = random.Random(1)
+    steps = 0
+    noise = random.Random(1)
 
     def sampler() -> SoakFigures:
         return SoakFigures(
@@ -57,11 +70,13 @@ def judged(
 
     watch = SummaryWatch(lambda: folder)
     settings = MonitorSettings(warm_up_s=10.0)
-    monitor = Monitor(settings, sampler, watch, clock=lambda: now)
+    monitor = Monitor(
+        settings, sampler, watch, clock=lambda: now, processor=lambda: processor[now > LATE]
+    )
     live = {"algo": "sac", "status": "running", "metric_schema_version": 1}
     for index in range(60):
         now = 5.0 * (index + 1)
-        steps = 100 * index + pace.randint(0, 20)
+        steps += round(5 * pace[now > LATE]) + noise.randint(-3, 3)
         ticks = {"completed_iterations": index, "total_env_steps": steps, "wall_time_sec": now}
         write(folder, json.dumps(live | ticks))
         monitor.sample()
@@ -223,3 +238,28 @@ def test_growth_is_judged_behind_the_warm_up(tmp_path: Path) -> None:
     assert leaking.resource_summary.resources["rss"].growth is not None
     rising = judged(tmp_path, good(tmp_path), rss=lambda second: min(second, 60) * (16 << 20))
     assert rules(rising) == []
+
+
+FREE, BUSY, CROWDED = ProcessorTime(20.0, 0.1), ProcessorTime(5.0), ProcessorTime(5.0, 15.0)
+"""Of five seconds: on processors enough; on one of its own; beside neighbours."""
+
+
+@pytest.mark.parametrize(
+    ("pace", "processor", "found"),
+    [
+        ((20.0, 5.0), (NOTHING_USED, NOTHING_USED), ["throughput_decay"]),  # nothing is known
+        ((20.0, 5.0), (BUSY, BUSY), ["throughput_decay"]),  # a step takes more work
+        # It waits for something that is no processor.
+        ((20.0, 5.0), (BUSY, ProcessorTime(0.5, 0.5)), ["throughput_decay"]),
+        ((20.0, 5.0), (FREE, CROWDED), []),  # neighbours come, and take three quarters
+        ((20.0, 1.25), (FREE, CROWDED), ["throughput_decay"]),  # and the run loses as much again
+        ((20.0, 20.0), (CROWDED, FREE), []),  # neighbours go, which makes the start no better
+        ((20.0, 5.0), (BUSY, ProcessorTime(5.0, 0.0, 0.75)), []),  # the host takes its share
+    ],
+)
+def test_decay_is_the_runs_own_and_no_neighbours(
+    tmp_path: Path, pace: Halves[float], processor: Halves[ProcessorTime], found: list[str]
+) -> None:
+    artifact = judged(tmp_path, good(tmp_path), pace=pace, processor=processor)
+    assert rules(artifact) == found
+    assert SoakArtifact.from_json(artifact.to_json()) == artifact
