@@ -35,6 +35,7 @@ class Unit(StrEnum):
     ROLLOUTS = "rollouts"
     SLOTS = "slots"
     BATCHES = "batches"
+    ROWS = "rows"
     CALLS = "calls"
     REQUESTS = "requests"
     TICKS = "ticks"
@@ -177,6 +178,7 @@ _TABLE: Final = (
         "Ingress Dropped Batches",
         _OFF_POLICY,
     ),
+    _Row("Train/invalid_rows", Unit.ROWS, _SUM, _COLLECTOR, "Invalid Rows", _OFF_POLICY),
     _Row("Episode/timeout_rate", Unit.FRACTION, _MEAN, _COLLECTOR, "Timeout Rate"),
     _Row("Loss/surrogate", _NONE, _MEAN, _LEARNER, "Surrogate Loss"),
     _Row("Loss/value", _NONE, _MEAN, _LEARNER, "Value Loss"),

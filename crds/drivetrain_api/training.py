@@ -23,6 +23,7 @@ from drivetrain_api.base import (
     Name,
     Path,
     PositiveInt,
+    Probability,
     Seed,
     ShortText,
     SignedFloat,
@@ -176,6 +177,9 @@ class TrainingConfig(ApiModel):
     cuda_process_sharing: CudaProcessSharing | None = None
     """mps: learner and collector of a single rank on mjwarp share their GPU through CUDA MPS,
     and the run is refused unless they do."""
+    max_invalid_row_share: Probability = 0.01
+    """Share of a rank's latest 10,000 transitions that may be invalid (a world that diverged, a
+    NaN, an infinity) and hence left out before the run is given up; 1 never gives it up."""
     sim_threads: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads with which a collector steps physics."""
     logger: Annotated[str, Field(strict=True, max_length=253, pattern=_LOGGERS)] = "tensorboard"

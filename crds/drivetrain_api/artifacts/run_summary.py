@@ -139,6 +139,9 @@ class RunSummary(ArtifactModel):
     """Its copy from the device."""
     backend_diagnostics: dict[ShortText, JsonValue] | None = None
     """Physics backend diagnostics of PPO, which has no runtime manifest."""
+    invalid_rows: StepOffset | None = None
+    """Transitions of the latest attempt, over all ranks, that were left out because their world
+    diverged or they held a NaN or an infinity; null before the first report."""
     telemetry: RunTelemetry | None = None
     """What metric backends wrote and lost; null before the first report."""
     error_type: ShortText | None = None

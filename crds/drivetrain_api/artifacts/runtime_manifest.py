@@ -136,6 +136,20 @@ class InferenceMemoryEvidence(ArtifactModel):
     # Everything else of the budget is an experimental diagnostic.
 
 
+class SoundnessEvidence(ArtifactModel):
+    """Transitions of a rank that could not be trained on, since the attempt's start."""
+
+    model_config = ConfigDict(extra="allow")
+
+    invalid_rows: StepOffset
+    """Those left out of the replay."""
+    by_reason: Annotated[dict[ShortText, StepOffset], Field(max_length=64)]
+    """Worlds by what was wrong with them: the simulator's own warnings by name, of which some
+    (`CONTACTFULL`) leave the row valid, and `nonfinite` for what it did not report."""
+    first: Text | None = None
+    """The first of them: tick, environment, term and value; null where there was none."""
+
+
 class OptimizationState(ArtifactModel):
     """One optimisation of a physics backend; what else it tells is its own."""
 
@@ -231,6 +245,8 @@ class RuntimeManifest(ArtifactModel):
     """Evidence of CUDA MPS; there exactly where the run asked for it. Experimental."""
     backend_diagnostics: BackendDiagnostics | None = None
     """The physics backend's own. Experimental, but refused where it is malformed."""
+    soundness: SoundnessEvidence | None = None
+    """Rows left out of the replay, and why. Experimental."""
     shutdown: Opaque | None = None
     """How the run was taken down; opaque. Experimental."""
 
@@ -243,6 +259,7 @@ class RuntimeManifest(ArtifactModel):
         "devices",
         "cuda_process_sharing",
         "backend_diagnostics",
+        "soundness",
         mode="before",
     )
     @classmethod

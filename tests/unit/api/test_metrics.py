@@ -22,6 +22,7 @@ SUMMED = {
     "Perf/total_fps",
     "Train/ring_available_slots",
     "Train/rollouts_read",
+    "Train/invalid_rows",
     *(
         f"Train/replay_ingress_{name}"
         for name in (

@@ -23,6 +23,7 @@ ITERATION: Final = "Train/iteration"
 CUMULATIVE: Final = (
     "Train/replay_ingress_backpressure_wait_ms",
     "Train/replay_ingress_dropped_batches",
+    "Train/invalid_rows",
     ITERATION,
 )
 """Tags that count since the process began: what they grew by is what a window asks for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,15 @@ from drivetrain_trainer.envs.managers.observation import ObservationManager
 from drivetrain_trainer.envs.managers.reward import RewardManager
 from drivetrain_trainer.envs.managers.termination import TerminationManager
 from drivetrain_trainer.envs.rng import ManagerRng
-from drivetrain_trainer.envs.soundness import all_sound, require_sound, sound_rows
+from drivetrain_trainer.envs.soundness import (
+    NAMED_ELEMENTS,
+    NONFINITE,
+    UnsoundElement,
+    all_sound,
+    require_sound,
+    sound_rows,
+    unsound_positions,
+)
 from drivetrain_trainer.envs.state import TermState
 from drivetrain_trainer.envs.vector_env import ActiveTerm, EnvRequest, StepOutcome, StepTimings
 from drivetrain_trainer.physics.factory import make_physics
@@ -30,10 +39,6 @@ if TYPE_CHECKING:
     from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_trainer.envs.definition import EnvDefinition
     from drivetrain_trainer.physics.port import PendingStep
-
-NONFINITE = "nonfinite"
-"""Instability that the simulator did not report: a NaN, an infinity or a huge number in the
-observation or the reward."""
 
 
 class ManagerEnv:
@@ -96,6 +101,7 @@ class ManagerEnv:
         self._episodes_ended = False
         self._fresh = self._observations.make_buffer()
         self._fresh_columns = self._observations.columns(self._fresh)
+        self._unsound: tuple[UnsoundElement, ...] = ()
         self._outcome = self._make_buffers()
         self._next_columns = self._observations.columns(self._outcome.next_observation)
         self._started = False
@@ -161,7 +167,7 @@ class ManagerEnv:
             reset_done=(ended - updated) * 1e-6,
             began_ns=began,
         )
-        return self._outcome
+        return replace(self._outcome, unsound=self._unsound) if self._unsound else self._outcome
 
     def rng_state(self) -> Tensor:
         """See `VectorEnv.rng_state`."""
@@ -203,6 +209,7 @@ class ManagerEnv:
     def _update(self, step: Divergence | PendingStep | None) -> None:
         """Fill the outcome from the worlds as the step left them."""
         outcome = self._outcome
+        self._unsound = ()
         self._observations.compute_into(self._next_columns)
         self._rewards.compute_into(outcome.reward)
         self._terminations.compute()
@@ -237,12 +244,32 @@ class ManagerEnv:
             self._instability.update(divergence.counts)
             unreported = unreported & ~divergence.worlds
         self._instability[NONFINITE] += int(unreported.sum())
+        self._unsound = self._name(divergence, unreported)
         if divergence is not None:
             outcome.invalid.logical_or_(divergence.worlds)
         self._rewards.void(outcome.invalid)
         self._terminations.void(outcome.invalid)
         self._own_log.void(outcome.invalid)
         outcome.reward.masked_fill_(outcome.invalid, 0.0)
+
+    def _name(
+        self, divergence: Divergence | None, unreported: Tensor
+    ) -> tuple[UnsoundElement, ...]:
+        """What is wrong with worlds: of those that the simulator reported, its own words."""
+        told = divergence.first if divergence is not None else {}
+        found = [UnsoundElement(world, f"simulator warning {name}") for name, world in told.items()]
+        ids = unreported.nonzero().squeeze(1)
+        observed = self._outcome.next_observation[ids]
+        found += [
+            UnsoundElement(
+                int(ids[row]), self._observations.place(column), float(observed[row, column])
+            )
+            for row, column in unsound_positions(observed)
+        ]
+        paid = unreported & ~sound_rows(self._outcome.reward[:, None])
+        if paid.any():
+            found += self._rewards.unsound(paid)
+        return tuple(found[:NAMED_ELEMENTS])
 
     def _reset_done(self) -> None:
         """Start new episodes where one is over, keeping the terminal observations."""
@@ -270,7 +297,7 @@ class ManagerEnv:
         self._terminations.restart(ids)
         self._observations.compute_into(self._fresh_columns)
         fresh = self._fresh[ids]
-        require_sound(ids, fresh, "observations")
+        require_sound(ids, fresh, "observations", self._observations.place)
         return fresh
 
 

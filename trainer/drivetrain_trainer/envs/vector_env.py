@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_api.metrics import Family
+    from drivetrain_trainer.envs.soundness import UnsoundElement
     from drivetrain_trainer.physics.port import RenderState
 
 
@@ -52,6 +53,8 @@ class StepOutcome:
     """(N,) bool: the world diverged in this step and was reset. The row must not be trained
     on and the episode's return is void: reward 0, neither terminated nor truncated, and
     `next_observation` equals `observation`."""
+    unsound: tuple[UnsoundElement, ...] = ()
+    """What is wrong with invalid rows, the first few; an environment need not tell."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -146,12 +147,8 @@ class MjwarpPhysics:
         flags = self._host_flags
         if not flags.any():
             return None
-        raised = flags > 0
-        counts = zip(FLAGS, raised.sum(0).tolist(), strict=True)
-        return Divergence(
-            worlds=(raised & self._diverged).any(1).to(self._flags.device),
-            counts={name: count for name, count in counts if count},
-        )
+        found = Divergence.of(flags > 0, FLAGS, self._diverged)
+        return replace(found, worlds=found.worlds.to(self._flags.device))
 
     def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """See `Physics.reset`."""

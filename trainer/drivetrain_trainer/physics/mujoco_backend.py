@@ -82,11 +82,7 @@ class MujocoPhysics:
             return None
         raised = self._warnings > 0
         self._warnings.zero_()
-        counts = zip(WARNING_NAMES, raised.sum(0).tolist(), strict=True)
-        return Divergence(
-            worlds=(raised & self._diverged).any(1),
-            counts={name: count for name, count in counts if count},
-        )
+        return Divergence.of(raised, WARNING_NAMES, self._diverged)
 
     def reset(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """See `Physics.reset`. Clears the warm start and whatever a world's warnings were."""

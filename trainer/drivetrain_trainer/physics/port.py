@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -125,6 +125,26 @@ class Divergence:
     """(N,) bool: these must be reset, their step means nothing."""
     counts: Mapping[str, int]
     """Worlds that raised each warning, by MuJoCo's name without its prefix (``BADQACC``)."""
+    first: Mapping[str, int] = field(default_factory=dict)
+    """Index of the first world that must be reset, by the warnings that say so."""
+
+    @classmethod
+    def of(cls, raised: Tensor, names: Sequence[str], fatal: Tensor) -> Self:
+        """What warnings tell.
+
+        Args:
+            raised: (N, n) bool on the host.
+            names: Of the n columns.
+            fatal: (n,) bool, after which a world must be reset.
+        """
+        columns = zip(names, raised.sum(0).tolist(), raised.int().argmax(0).tolist(), strict=True)
+        found = {name: (count, world) for name, count, world in columns if count}
+        resets = {name for name, is_fatal in zip(names, fatal.tolist(), strict=True) if is_fatal}
+        return cls(
+            worlds=(raised & fatal).any(1),
+            counts={name: count for name, (count, _) in found.items()},
+            first={name: world for name, (_, world) in found.items() if name in resets},
+        )
 
 
 class PendingStep(Protocol):

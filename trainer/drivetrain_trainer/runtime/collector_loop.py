@@ -9,6 +9,7 @@ the order of ticks and environments: the generator's state goes from group to gr
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +17,12 @@ import torch
 
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.envs.managers.log import declared_schema
+from drivetrain_trainer.envs.soundness import NONFINITE
 from drivetrain_trainer.envs.vector_env import diagnostics_of
 from drivetrain_trainer.physics.port import BackendWorkerError
 from drivetrain_trainer.runtime.collector import CollectorBoot, CollectorReady
 from drivetrain_trainer.runtime.collector_report import (
+    INVALID_ROWS,
     CollectorPhase,
     CollectorTotals,
     flight_gauges,
@@ -28,6 +31,7 @@ from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpis
 from drivetrain_trainer.runtime.faults import ChildFailure, FailureClass, PeerDiedError
 from drivetrain_trainer.runtime.ingress_words import WriteResult
 from drivetrain_trainer.runtime.ring_words import Command
+from drivetrain_trainer.runtime.row_guard import InvalidRowsError, RowGuard, RowNames
 from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from drivetrain_trainer.envs.vector_env import StepOutcome, StepTimings, VectorEnv
     from drivetrain_trainer.runtime.descriptors import Channel
     from drivetrain_trainer.runtime.doorbell import Peer
+    from drivetrain_trainer.runtime.replay_layout import RowLayout
     from drivetrain_trainer.runtime.ring_words import Response
     from drivetrain_trainer.tracing import Tracer
 
@@ -85,7 +90,8 @@ def run(channel: Channel, learner: Peer) -> int:
         return 1
     except Exception as error:  # noqa: BLE001  # told to the learner, which decides
         accused = FailureClass.BACKEND_WORKER if isinstance(error, BackendWorkerError) else None
-        channel.send(ChildFailure.of(error, collector.tick, accused))
+        final = isinstance(error, InvalidRowsError)
+        channel.send(ChildFailure.of(error, collector.tick, accused, final=final))
         return 1
     finally:
         collector.close()
@@ -131,11 +137,21 @@ class _PhaseClock:
 class _Group:
     """Environments that share a slot of the ring."""
 
-    def __init__(self, env: VectorEnv, index: int, width: int, window: EpisodeWindow) -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        index: int,
+        first_env: int,
+        layout: RowLayout,
+        window: EpisodeWindow,
+    ) -> None:
         self.env = env
         self.index = index
+        self.first_env = first_env
+        """Number of its first environment among those of the rank."""
         self.episodes = RunningEpisodes(env.num_envs, window)
-        self.rows = torch.empty(env.num_envs, width)
+        self.rows = torch.empty(env.num_envs, layout.width)
+        self.names = RowNames(layout, env.terms)
 
     def place(self, device: torch.device) -> None:
         """Keep rows and accounts where the environments' tensors are."""
@@ -163,6 +179,9 @@ class Collector:
         """The group that has the state of the random numbers' generator."""
         self._window = EpisodeWindow()
         self._totals = CollectorTotals()
+        self._guard = RowGuard(
+            num_envs=boot.transport.ring.num_envs, share=boot.max_invalid_row_share
+        )
         self._counted: set[str] = set()
         """Tags of families that count."""
         self._tracer = tracer
@@ -182,7 +201,8 @@ class Collector:
         ring = self._transport.ring
         for index in range(ring.groups):
             env = self._make(index)
-            self._groups.append(_Group(env, index, self._layout.width, self._window))
+            first_env = ring.group_rows(index).start
+            self._groups.append(_Group(env, index, first_env, self._layout, self._window))
         self._drawing = self._groups[0]
         if self._boot.rng_state is not None:
             self._drawing.env.set_rng_state(self._boot.rng_state)
@@ -265,9 +285,10 @@ class Collector:
             outcome = group.env.step(response.action)
             clock.charge_step(group.env.timings)
             done = outcome.terminated | outcome.truncated
-            self._account(group, outcome, done)
+            left_out = self._pack(group, response, outcome, tick)
+            self._account(group, outcome, done, left_out)
             clock.charge(CollectorPhase.TRANSITION_EXTRACT)
-            rows = self._pack(group, response, outcome)
+            rows = group.rows if left_out is None else group.rows[~left_out]
             self._flow.mark(FlowPoint.WRITE, tick, group.index)
             written = self._ingress.write(rows, tick, last=last)
             self._tracer.counter(_OCCUPANCY, self._ingress.occupancy)
@@ -275,6 +296,7 @@ class Collector:
             if written is not WriteResult.COMPLETE:
                 return False
             if last:
+                self._hold_to_bound(tick)
                 self._end_tick(tick, snapshot=snapshot)
                 clock.charge(CollectorPhase.METRICS_PUBLISH)
             started_anew = done | outcome.invalid
@@ -283,8 +305,14 @@ class Collector:
             clock.charge(CollectorPhase.INFERENCE_REQUEST)
         return True
 
-    def _account(self, group: _Group, outcome: StepOutcome, done: Tensor) -> None:
-        group.episodes.step(outcome.reward, done, outcome.truncated, outcome.invalid)
+    def _account(
+        self, group: _Group, outcome: StepOutcome, done: Tensor, left_out: Tensor | None
+    ) -> None:
+        """Count a step; an episode of which a row was left out has no return."""
+        reward = outcome.reward
+        if left_out is not None:
+            reward = reward.masked_fill(left_out, math.nan)
+        group.episodes.step(reward, done, outcome.truncated, outcome.invalid)
         self._totals.env_steps += group.env.num_envs
         for tag, value in group.env.log.items():
             if "/" in tag:
@@ -292,8 +320,10 @@ class Collector:
                 self._totals.add_log(tag, value.item(), weight)
         self._nested.append(group.env.timings)
 
-    def _pack(self, group: _Group, response: Response, outcome: StepOutcome) -> Tensor:
-        """Rows of the step; those of worlds that diverged are left out, and counted."""
+    def _pack(
+        self, group: _Group, response: Response, outcome: StepOutcome, tick: int
+    ) -> Tensor | None:
+        """Pack the rows of a step; (n,) bool which ones to leave out, None for none of them."""
         self._layout.pack(
             group.rows,
             observation=self._port.requested_observation(group.index),
@@ -303,11 +333,17 @@ class Collector:
             truncated=outcome.truncated,
             next_observation=outcome.next_observation,
         )
-        invalid = int(outcome.invalid.sum())
-        if not invalid:
-            return group.rows
-        self._totals.invalid_rows += invalid
-        return group.rows[~outcome.invalid]
+        return self._guard.examine(
+            group.rows, outcome, group.names, tick=tick, first_env=group.first_env
+        )
+
+    def _hold_to_bound(self, tick: int) -> None:
+        """Give the run up where too many rows were left out, with the figures that say so."""
+        try:
+            self._guard.end_tick(tick)
+        except InvalidRowsError:
+            self._publish(tick + 1)
+            raise
 
     def _end_tick(self, tick: int, *, snapshot: bool) -> None:
         totals = self._totals
@@ -330,7 +366,10 @@ class Collector:
         totals.seconds = time.monotonic() - self._started if self._started else 0.0
         totals.gauges.update(self._window.gauges())
         totals.gauges.update(flight_gauges(self._port.flight(reset=True)))
-        totals.instability = {}
+        totals.invalid_rows = self._guard.invalid_rows
+        totals.first_unsound = self._guard.first
+        totals.gauges[INVALID_ROWS] = float(self._guard.invalid_rows)
+        totals.instability = {NONFINITE: self._guard.unreported_rows}
         for group in self._groups:
             for name, count in group.env.instability.items():
                 totals.instability[name] = totals.instability.get(name, 0) + count

@@ -11,14 +11,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.metrics import MetricSchema
+from drivetrain_trainer.envs.soundness import UnsoundElement
 from drivetrain_trainer.runtime.inference_flight import InferenceFlight
+from drivetrain_trainer.runtime.row_guard import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivetrain_trainer.runtime.metrics_board import BoardReport
 
+INVALID_ROWS: Final = "Train/invalid_rows"
 _FLIGHT: Final = "Perf/collector_inference_"
+_UNSOUND: Final = "unsound_"
+_PLACE_BYTES: Final = 96
+"""Of a place's name that the board has room for."""
 
 
 class CollectorPhase(StrEnum):
@@ -55,6 +61,8 @@ class CollectorTotals:
     """Latest values, by tag."""
     instability: dict[str, int] = field(default_factory=dict)
     """Worlds that diverged, by reason."""
+    first_unsound: Sighting | None = None
+    """The first number that could not be trained on."""
 
     def add(self, tag: str, value: float) -> None:
         """A tick's value of a metric."""
@@ -84,6 +92,7 @@ class CollectorTotals:
             **{f"log_weight:{tag}": weight for tag, weight in self.log_weights.items()},
             **{f"gauge:{tag}": value for tag, value in self.gauges.items()},
             **{f"instability:{name}": count for name, count in self.instability.items()},
+            **_encode_sighting(self.first_unsound),
         }
 
     @classmethod
@@ -110,7 +119,32 @@ class CollectorTotals:
             log_weights={tag: int(weight) for tag, weight in group("log_weight:").items()},
             gauges=group("gauge:"),
             instability={name: int(count) for name, count in group("instability:").items()},
+            first_unsound=_decode_sighting(values),
         )
+
+
+def _encode_sighting(sighting: Sighting | None) -> dict[str, float]:
+    """The board holds numbers under names: so the place is part of the names."""
+    if sighting is None:
+        return {}
+    element = sighting.element
+    place = element.place.encode()[:_PLACE_BYTES].decode(errors="ignore")
+    value = {} if element.value is None else {f"{_UNSOUND}value:{place}": element.value}
+    return {
+        f"{_UNSOUND}tick:{place}": sighting.tick,
+        f"{_UNSOUND}env:{place}": element.env,
+        **value,
+    }
+
+
+def _decode_sighting(values: Mapping[str, float]) -> Sighting | None:
+    prefix = f"{_UNSOUND}tick:"
+    name = next((name for name in values if name.startswith(prefix)), None)
+    if name is None:
+        return None
+    place = name.removeprefix(prefix)
+    env, value = int(values[f"{_UNSOUND}env:{place}"]), values.get(f"{_UNSOUND}value:{place}")
+    return Sighting(int(values[name]), UnsoundElement(env, place, value))
 
 
 @dataclass(frozen=True)

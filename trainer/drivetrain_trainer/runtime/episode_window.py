@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -69,7 +70,8 @@ class RunningEpisodes:
             reward: (n,) float32.
             done: (n,) bool, an episode ended.
             truncated: (n,) bool, it ended by time.
-            invalid: (n,) bool, the world diverged: its episode counts for nothing.
+            invalid: (n,) bool, the world diverged and was reset: its episode counts for nothing,
+                as one does in which a reward was not finite.
         """
         self._total += reward
         self._length += 1
@@ -77,9 +79,10 @@ class RunningEpisodes:
         if not over.any():
             return
         for index in done.nonzero().flatten().tolist():
-            if not invalid[index]:
+            total = self._total[index].item()
+            if not invalid[index] and math.isfinite(total):
                 self._window.add(
-                    self._total[index].item(),
+                    total,
                     int(self._length[index]),
                     timeout=bool(truncated[index]),
                 )

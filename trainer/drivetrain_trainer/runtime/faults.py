@@ -60,6 +60,8 @@ class ChildFailure:
     """The tick that it happened in; None before the first."""
     accused: FailureClass | None = None
     """Whom the exception accuses, where that is not the child itself."""
+    final: bool = False
+    """Whether another attempt would end in the same way."""
 
     @classmethod
     def of(
@@ -67,6 +69,8 @@ class ChildFailure:
         error: BaseException,
         tick: int | None = None,
         accused: FailureClass | None = None,
+        *,
+        final: bool = False,
     ) -> Self:
         """Describe `error`; bounded, so that sending it never waits for a reader."""
         trace = "".join(traceback.format_exception(error))
@@ -76,6 +80,7 @@ class ChildFailure:
             trace[-_TRACE_LIMIT:],
             tick,
             accused,
+            final,
         )
 
     def __str__(self) -> str:

@@ -150,6 +150,7 @@ def collector_boot(
         metrics_interval=machinery.settings.collector_metrics_interval,
         rng_state=rng_state,
         trace=machinery.trace.collector,
+        max_invalid_row_share=spec.training.max_invalid_row_share,
     )
 
 

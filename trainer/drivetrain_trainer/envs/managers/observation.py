@@ -43,6 +43,14 @@ class ObservationManager:
         """Columns of the observation."""
         return sum(self._sizes)
 
+    def place(self, column: int) -> str:
+        """The term that a column of the observation is of, in words."""
+        for term, size in zip(self._terms, self._sizes, strict=True):
+            if column < size:
+                return f"observation term {term.name!r} column {column}"
+            column -= size
+        raise EnvError(f"the observation has {self.size} columns, none of number {column}")
+
     def make_buffer(self) -> Tensor:
         """(N, o) float32, NaN until computed."""
         shape = (self._state.num_envs, self.size)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from drivetrain_trainer.envs.errors import EnvError
+from drivetrain_trainer.envs.soundness import UnsoundElement, unsound_positions
 from drivetrain_trainer.envs.vector_env import ActiveTerm, ManagerKind
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ class RewardManager:
     def values(self) -> Tensor:
         """(terms, N) ``weight * raw`` of the latest step."""
         return self._raw * self._weights[:, None]
+
+    def unsound(self, worlds: Tensor) -> list[UnsoundElement]:
+        """Terms whose weighted values are no sound numbers in `worlds`, (N,) bool, in this step.
+
+        The first few; where every term is sound, but not their sum, that is told.
+        """
+        ids = worlds.nonzero().squeeze(1)
+        values = self.values().t()[ids]
+        return [
+            UnsoundElement(
+                env=int(ids[row]),
+                place=f"reward term {self._terms[column].name!r}",
+                value=float(values[row, column]),
+            )
+            for row, column in unsound_positions(values)
+        ] or [UnsoundElement(int(ids[0]), "sum of the reward terms", float(self._total[ids[0]]))]
 
     def void(self, worlds: Tensor) -> None:
         """Leave worlds, (N,) bool, out of the log."""

@@ -25,7 +25,15 @@ _FLIGHT = "Perf/collector_inference_"
 _TRAINING = ("Train/", "Perf/dp_")
 _TRANSPORT = ("Train/replay_ingress_", "Train/ring_", "Train/rollouts_", _FLIGHT)
 _GAUGES = frozenset(
-    {Unit.SLOTS, Unit.BATCHES, Unit.ROLLOUTS, Unit.REQUESTS, Unit.TICKS, Unit.CALLS}
+    {
+        Unit.SLOTS,
+        Unit.BATCHES,
+        Unit.ROWS,
+        Unit.ROLLOUTS,
+        Unit.REQUESTS,
+        Unit.TICKS,
+        Unit.CALLS,
+    }
 )
 STEPS = "steps"
 ITERATIONS = "iterations"
