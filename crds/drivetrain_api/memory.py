@@ -18,6 +18,7 @@ _UNLIMITED: Final = 1 << 60
 class _Files:
     """Names of the same facts in the two versions of the cgroup interface."""
 
+    version: int
     limit: str
     usage: str
     cache: str
@@ -25,9 +26,9 @@ class _Files:
 
 
 _V1 = _Files(
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
+    1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
 )
-_V2 = _Files("memory.max", "memory.current", "inactive_file", "memory.events")
+_V2 = _Files(2, "memory.max", "memory.current", "inactive_file", "memory.events")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class AvailableMemory:
     """The figure's origin, for messages."""
 
 
+@dataclass(frozen=True)
+class CgroupLimit:
+    """A finite limit of memory."""
+
+    bytes: int
+    """Bytes."""
+    version: int
+    """Of the cgroup interface that states it: 1 or 2."""
+
+
 class MemoryCgroup:
     """The memory cgroup of this process, version 2 or 1, and the machine around it.
 
@@ -49,7 +60,9 @@ class MemoryCgroup:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
-        self._files, self._folders = self._locate()
+        self._hierarchies = self._locate()
+        used = next((found for found in self._hierarchies if found[1]), (_V2, ()))
+        self._files, self._folders = used
 
     def available(self) -> AvailableMemory:
         """The least that this cgroup, one above it, or the machine leaves; page cache is free."""
@@ -75,6 +88,20 @@ class MemoryCgroup:
         ]
         return min(limits)
 
+    def finite_limit(self) -> CgroupLimit | None:
+        """The smallest finite limit that a cgroup states, ours or one above it, in either version.
+
+        The machine's memory is not one: None where no cgroup limits it.
+        """
+        limits = [
+            CgroupLimit(limit, files.version)
+            for files, folders in self._hierarchies
+            for folder in folders
+            for limit in _stated_limits(folder, files)
+            if limit < _UNLIMITED
+        ]
+        return min(limits, key=lambda limit: limit.bytes, default=None)
+
     def oom_kills(self) -> int:
         """Processes of this cgroup (else of the machine) that the kernel killed so far."""
         for folder in self._folders[:1]:
@@ -87,16 +114,17 @@ class MemoryCgroup:
         kibibytes = _fields(self._root / "proc/meminfo").get("MemAvailable:", 0)
         return AvailableMemory(kibibytes * 1024, "MemAvailable of the machine")
 
-    def _locate(self) -> tuple[_Files, tuple[Path, ...]]:
-        """File names, and our cgroup's folder followed by those above it."""
+    def _locate(self) -> tuple[tuple[_Files, tuple[Path, ...]], ...]:
+        """For each version: file names, and our cgroup's folder followed by those above it."""
+        v1: tuple[Path, ...] = ()
+        v2: tuple[Path, ...] = ()
         for line in _lines(self._root / "proc/self/cgroup"):
             _, controllers, path = line.split(":", 2)
             if "memory" in controllers.split(","):
-                return _V1, self._chain("cgroup", "memory", path, _V1)
-        for line in _lines(self._root / "proc/self/cgroup"):
-            if line.startswith("0::"):
-                return _V2, self._chain("cgroup2", "", line[3:], _V2)
-        return _V2, ()
+                v1 = self._chain("cgroup", "memory", path, _V1)
+            elif line.startswith("0::"):
+                v2 = self._chain("cgroup2", "", path, _V2)
+        return (_V1, v1), (_V2, v2)
 
     def _chain(self, kind: str, option: str, path: str, files: _Files) -> tuple[Path, ...]:
         for line in _lines(self._root / "proc/self/mountinfo"):
@@ -107,12 +135,20 @@ class MemoryCgroup:
             mount = self._root / fields[4].lstrip("/")
             # In a container the path may be the host's: what the mount shows is ours then.
             below = path.removeprefix(fields[3].rstrip("/")).strip("/")
-            folder = mount / below
-            if not (folder / files.usage).exists():
-                folder = mount
+            folder = mount if ".." in below.split("/") else mount / below
+            # Below a cgroup without the controller, those above it limit us as they do it.
+            while folder != mount and not (folder / files.usage).exists():
+                folder = folder.parent
             parents = [folder, *folder.parents]
             return tuple(parents[: parents.index(mount) + 1])
         return ()
+
+
+def _stated_limits(folder: Path, files: _Files) -> list[int]:
+    """A cgroup's own limit, and in version 1 that of those above it which we may not see."""
+    above = _fields(folder / "memory.stat").get("hierarchical_memory_limit")
+    own = _number(folder / files.limit)
+    return [limit for limit in (own, above) if limit is not None]
 
 
 def _lines(path: Path) -> list[str]:
