@@ -1,0 +1,339 @@
+"""The suite on a cluster: labelled TrainingRuns, so many of them in flight at most."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from drivetrain_api import labels
+from drivetrain_api.artifacts.suite_record import MemberState
+from drivetrain_api.status import Phase
+from drivetrain_operator.cli.refusal import Refusal
+from drivetrain_operator.cluster.client import Method
+from drivetrain_operator.cluster.errors import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
+from drivetrain_operator.cluster.reflector import Reflector
+from drivetrain_operator.cluster.resources import TRAINING_RUNS
+from drivetrain_operator.kubectl.runs import Run, all_runs, now
+from drivetrain_operator.kubectl.suspension import MANAGER
+from drivetrain_operator.reconcile.fields import mapping, text
+from drivetrain_operator.suite.display import UNKNOWN, figures_of
+from drivetrain_operator.suite.standing import FoundRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from drivetrain_api.artifacts.suite_record import SuiteMember
+    from drivetrain_operator.cluster.resources import Resource
+    from drivetrain_operator.kubectl.session import Session
+    from drivetrain_operator.reconcile.fields import Object
+    from drivetrain_operator.suite.display import Board, Figures
+    from drivetrain_operator.suite.plan import Checked, SuiteFile
+    from drivetrain_operator.suite.record_file import RecordKeeper
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks where nothing happens."""
+AGAIN_SECONDS: Final = 5.0
+"""Before a request that the server had no time for is sent again."""
+_WRITE: Final = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+_STATES: Final = {
+    Phase.COMPLETE: MemberState.COMPLETE,
+    Phase.FAILED: MemberState.FAILED,
+    Phase.SUSPENDED: MemberState.SUSPENDED,
+}
+
+
+async def found_runs(session: Session, members: Iterable[SuiteMember]) -> dict[str, FoundRun]:
+    """The namespace's TrainingRuns of members' names.
+
+    Raises:
+        Failure: the API server serves no TrainingRuns.
+    """
+    names = {member.name for member in members}
+    runs = [Run.readable(raw) for raw in await all_runs(session)]
+    return {run.name: _found(run) for run in runs if run.name in names}
+
+
+def _found(run: Run) -> FoundRun:
+    experiment = mapping(run.spec, "experiment")
+    state = state_of(run)
+    return FoundRun(
+        name=run.name,
+        suite=text(experiment, "suite") or None,
+        invocation=text(experiment, "invocation") or None,
+        log_dir=text(mapping(run.spec, "training"), "logDir") or None,
+        state=state,
+        created=run.created_at,
+        reason=run.status.message if state is MemberState.FAILED else None,
+        spec=run.spec,
+    )
+
+
+def state_of(run: Run) -> MemberState:
+    """What a TrainingRun's phase means for the suite."""
+    return _STATES.get(run.phase, MemberState.RUNNING)
+
+
+class RunSet:
+    """The suite's TrainingRuns as the watch shows them."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.changed = asyncio.Event()
+
+    def put(self, resource: Resource, obj: Object, /) -> None:
+        """One is there."""
+        del resource
+        run = Run.readable(dict(obj))
+        self.runs[run.name] = run
+        self.changed.set()
+
+    def delete(self, resource: Resource, obj: Object, /) -> None:
+        """One is gone."""
+        del resource
+        self.runs.pop(text(mapping(obj, "metadata"), "name"), None)
+        self.changed.set()
+
+    def sweep(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        seen: AbstractSet[tuple[str, str]],
+        version: str,
+        /,
+    ) -> None:
+        """These are all."""
+        del resource, namespace, version
+        names = {name for _, name in seen}
+        self.runs = {name: run for name, run in self.runs.items() if name in names}
+        self.changed.set()
+
+    def rewind(self) -> None:
+        """Nothing rests on versions here."""
+
+
+@dataclass
+class ClusterSuite:
+    """Drives the members of a suite.
+
+    Attributes:
+        session: The connection.
+        keeper: The record; its lock is held.
+        members: Members by name, checked.
+        stale: Names whose TrainingRun is deleted before the member starts.
+        suite: The suite's name.
+        at_once: TrainingRuns in flight at most.
+        board: Where a person is told.
+    """
+
+    session: Session
+    keeper: RecordKeeper
+    members: Mapping[str, Checked]
+    stale: set[str]
+    suite: str
+    at_once: int
+    board: Board
+    _set: RunSet = field(default_factory=RunSet)
+    _again_at: float = 0.0
+    _told: str = ""
+
+    async def drive(self) -> None:
+        """Create what is not there yet, and follow all until nothing is in flight.
+
+        Raises:
+            ApiError: the server refuses us; what was created goes on.
+        """
+        # Watches that break and are taken up again are no news for a person.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+        reflector = Reflector(
+            self.session.cluster,
+            TRAINING_RUNS,
+            self._set,
+            namespaces=(self.session.namespace,),
+            label_selector=f"{labels.SUITE}={self.suite}",
+        )
+        following = asyncio.create_task(reflector.run())
+        try:
+            await self._synced(reflector)
+            while await self._pass():
+                self._tell(reflector.trouble)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._set.changed.wait()
+                self._set.changed.clear()
+        except asyncio.CancelledError:
+            self.board.close()
+            flying = sum(m.state is MemberState.RUNNING for m in self.keeper.members)
+            self.board.note(
+                f"{flying} TrainingRun(s) go on in the cluster; the same command creates the others"
+            )
+            raise
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+        self.board.close()
+
+    @property
+    def figures(self) -> Mapping[str, Figures]:
+        """What members report."""
+        at = now()
+        return {
+            name: figures_of(run.status, at) if name not in self.stale else UNKNOWN
+            for name, run in self._set.runs.items()
+        }
+
+    async def _synced(self, reflector: Reflector) -> None:
+        while not reflector.synced.is_set():
+            self._tell(reflector.trouble)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await reflector.synced.wait()
+
+    async def _pass(self) -> bool:
+        """Take note of what happened, start what may start; whether there is more to do."""
+        for member in self.keeper.members:
+            self._follow(member)
+        await self._fill()
+        self.board.show(self.keeper.members, self.figures)
+        states = {member.state for member in self.keeper.members}
+        return bool(states & {MemberState.PENDING, MemberState.RUNNING})
+
+    def _follow(self, member: SuiteMember) -> None:
+        if member.name in self.stale or member.state.over:
+            return
+        run = self._set.runs.get(member.name)
+        if run is not None:
+            state = state_of(run)
+            waits = state is MemberState.FAILED or run.phase is Phase.PENDING
+            self.keeper.set(member.name, state, run.status.message if waits else None)
+        elif member.state is not MemberState.PENDING:
+            self.keeper.set(member.name, MemberState.FAILED, "was deleted from the cluster")
+
+    async def _fill(self) -> None:
+        """Create TrainingRuns while there is room; one that is being replaced takes room."""
+        if time.monotonic() < self._again_at:
+            return
+        for member in self.keeper.members:
+            if self._flying() >= self.at_once:
+                return
+            if member.state is not MemberState.PENDING:
+                continue
+            try:
+                if member.name in self.stale:
+                    await self._remove(member.name)
+                else:
+                    await self._create(member.name)
+            except (UnavailableError, ThrottledError) as error:
+                self._again_at = time.monotonic() + max(error.retry_after or 0.0, AGAIN_SECONDS)
+                self._tell(f"{error}; trying again")
+                return
+
+    def _flying(self) -> int:
+        return sum(not state_of(run).over and not _held(run) for run in self._set.runs.values())
+
+    async def _remove(self, name: str) -> None:
+        """Delete the TrainingRun of an earlier invocation, or a failed one."""
+        run = self._set.runs.get(name)
+        if run is None:
+            self.stale.discard(name)
+            await self._create(name)
+            return
+        if "deletionTimestamp" in mapping(run.raw, "metadata"):
+            return
+        with contextlib.suppress(NotFoundError):
+            await self.session.cluster.request(
+                Method.DELETE,
+                TRAINING_RUNS,
+                namespace=self.session.namespace,
+                name=name,
+                body={"propagationPolicy": "Foreground", "preconditions": {"uid": run.uid}},
+            )
+
+    async def _create(self, name: str) -> None:
+        try:
+            made = await _post(self.session, self.members[name])
+        except AlreadyExistsError:
+            await self._adopt(name)
+        except InvalidError as error:
+            causes = "; ".join(f"{c.field}: {c.message}" for c in error.causes) or error.message
+            self.keeper.set(name, MemberState.FAILED, f"refused: {causes}")
+        else:
+            self._set.put(TRAINING_RUNS, made)
+            self.keeper.set(name, MemberState.RUNNING)
+
+    async def _adopt(self, name: str) -> None:
+        """An earlier request may have been carried out though its answer was lost."""
+        raw = await self.session.cluster.request(
+            Method.GET, TRAINING_RUNS, namespace=self.session.namespace, name=name
+        )
+        found = _found(Run.readable(raw))
+        if found.suite == self.suite and found.invocation == self.keeper.record.invocation:
+            self._set.put(TRAINING_RUNS, raw)
+            self.keeper.set(name, MemberState.RUNNING)
+        else:
+            words = "a TrainingRun of that name is there that is not of this suite"
+            self.keeper.set(name, MemberState.FAILED, words)
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and trouble != self._told:
+            self.board.note(trouble, fg="yellow")
+        self._told = trouble
+
+
+async def rehearse(session: Session, file: SuiteFile, members: Sequence[Checked]) -> None:
+    """Have the API server judge one member of each variant, and create nothing.
+
+    Raises:
+        Refusal: what it refuses, and in which member.
+        ApiError: it cannot be asked, or denies us.
+    """
+    lines = []
+    for checked in {c.member.variant: c for c in reversed(members)}.values():
+        try:
+            await _post(session, checked, dryRun="All")
+        except AlreadyExistsError:
+            continue
+        except InvalidError as error:
+            causes = [f"{c.field}: {c.message}" for c in error.causes] or [error.message]
+            lines += [f"{file.source.source}: member {checked.member.name}: {c}" for c in causes]
+    if lines:
+        raise Refusal(lines)
+
+
+async def _post(session: Session, checked: Checked, **params: str) -> dict[str, Any]:
+    return await session.cluster.request(
+        Method.POST,
+        TRAINING_RUNS,
+        namespace=session.namespace,
+        params={**_WRITE, **params},
+        body=checked.document,
+    )
+
+
+def storage_warning(members: Sequence[Checked]) -> str | None:
+    """What to know where members do not share a volume."""
+    alone = [c.member.name for c in members if c.composed.storage.claim_name is None]
+    if not alone:
+        return None
+    return (
+        f"{len(alone)} member(s) have no storage.claimName: each keeps its files on a volume of "
+        "its own, so that the suite has no common artifact directories, and comparing it needs "
+        "the files in one place"
+    )
+
+
+def _held(run: Run) -> bool:
+    return run.phase is Phase.SUSPENDED
