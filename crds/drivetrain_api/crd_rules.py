@@ -35,14 +35,30 @@ class Rule:
 
 
 _REQUIRED: Final = frozenset({"algo", "task"})
-IMMUTABLE: Final = ("algo", "task", "sim", "seed", "topology", "accelerator", "storage")
+_NULLABLE: Final = frozenset({"experiment"})
+IMMUTABLE: Final = (
+    "algo",
+    "task",
+    "sim",
+    "seed",
+    "topology",
+    "accelerator",
+    "storage",
+    "experiment",
+)
 """Fields of the spec that decide what is trained and where its files are."""
+
+
+def _present(holder: str, name: str) -> str:
+    there = f"has({holder}.{name})"
+    return f"({there} && dyn({holder}.{name}) != null)" if name in _NULLABLE else there
 
 
 def _immutable(name: str) -> Rule:
     unchanged = f"self.{name} == oldSelf.{name}"
     if name not in _REQUIRED:
-        unchanged = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {unchanged})"
+        now, before = _present("self", name), _present("oldSelf", name)
+        unchanged = f"{now} == {before} && (!{now} || {unchanged})"
     return Rule(unchanged, f"{name} is immutable: create another TrainingRun", f".{name}")
 
 

@@ -18,6 +18,10 @@ def without_effect(spec: TrainingRunSpec) -> Iterator[Violation]:
     if not training.trace_enabled:
         reason = "without effect: training.trace_enabled is false"
         yield from _changed(training, "trace_", reason)
+    steps = spec.evaluator.continuation_steps
+    if steps is not None and spec.evaluator.threshold is None:
+        reason = "without effect: evaluator.threshold is unset, so nothing continues the training"
+        yield Violation("evaluator.continuation_steps", reason)
 
 
 def _changed(training: TrainingConfig, prefix: str, reason: str) -> Iterator[Violation]:

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     RESUMED = "Resumed"
     TRAINING_COMPLETE = "TrainingComplete"
     TARGET_REACHED = "TargetReached"
+    THRESHOLD_MISSED = "ThresholdMissed"
     ATTEMPT_FAILED = "AttemptFailed"
     NON_RETRYABLE_EXIT = "NonRetryableExit"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
@@ -154,6 +155,8 @@ class Progress(ApiModel):
     """Mean return of the last 100 episodes."""
     evaluated_return: Decimal | None = None
     """Mean return of the latest evaluation."""
+    best_evaluated_return: Decimal | None = None
+    """Mean return of the best evaluation so far."""
     eta_seconds: NonNegativeInt | None = None
     """Estimated seconds to the end."""
     checkpoint_env_steps: StepOffset | None = None
@@ -179,6 +182,10 @@ class RunSummaryDigest(ApiModel):
     """Best such mean."""
     evaluated_return: Decimal | None = None
     """Mean return of the best evaluation."""
+    final_evaluated_return: Decimal | None = None
+    """Mean return of the evaluation after training, or after its continuation."""
+    threshold_missed: Flag | None = None
+    """Whether that is below evaluator.threshold; unset without a threshold."""
     final_env_steps_per_sec: Decimal | None = None
     """Throughput at the end."""
     run_directory: Path | None = None

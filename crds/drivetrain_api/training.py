@@ -234,6 +234,21 @@ class EvaluatorConfig(ApiModel):
     """Evaluate once before the first update."""
     target: SignedFloat | None = None
     """Stop the run, complete, once the mean evaluated return reaches this."""
+    final_episodes: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    """Episodes of an evaluation of its own after training; none when unset, unless a threshold
+    is: then as many as `episodes`."""
+    threshold: SignedFloat | None = None
+    """Where the mean return of the evaluation after training is below this, training is
+    continued once, saved and evaluated again."""
+    continuation_steps: StepCount | None = None
+    """Environment steps of that continuation; a quarter of the run's length when unset."""
+
+    @property
+    def stage_episodes(self) -> int | None:
+        """Episodes of the evaluation after training; None where there is none."""
+        if self.final_episodes is None and self.threshold is not None:
+            return self.episodes
+        return self.final_episodes
 
 
 class CheckpointConfig(ApiModel):

@@ -19,6 +19,7 @@ from drivetrain_api.base import (
     StepOffset,
     Text,
 )
+from drivetrain_api.experiment import ExperimentConfig
 from drivetrain_api.mps import PATTERN
 from drivetrain_api.soak import SoakConfig
 from drivetrain_api.status import TrainingRunStatus
@@ -161,6 +162,8 @@ class TrainingRunSpec(ApiModel):
     """Delete the children of a finished run after this long."""
     soak: SoakConfig | None = None
     """Watch each attempt for leaks, stalls and decay, and judge it; no monitor when unset."""
+    experiment: ExperimentConfig | None = None
+    """The suite that the run is a member of; a run of its own when unset."""
 
 
 class ObjectMeta(ApiModel):

@@ -250,6 +250,7 @@ def _immutable(name: str, first: Any, second: Any, *, required: bool = False) ->
         yield Row(f"{name} removed", {name: first}, {name: None}, field, message)
 
 
+MEMBER: Object = {"suite": "seeds", "runIdx": 0, "invocation": "first"}
 FROM = "checkpoint.resumeFrom"
 FROM_MESSAGE = f"{FROM} is immutable: create another TrainingRun"
 CHANGED = (
@@ -260,6 +261,7 @@ CHANGED = (
     *_immutable("topology", {"nodes": 1}, {"nodes": 2}),
     *_immutable("accelerator", {"gpusPerNode": 0}, {"gpusPerNode": 1}),
     *_immutable("storage", {"claimName": "a"}, {"claimName": "b"}),
+    *_immutable("experiment", MEMBER, MEMBER | {"runIdx": 1}),
     Row(f"{FROM} as it was", {"checkpoint": {"resumeFrom": "a"}}, {"checkpoint": {"keep": 5}}),
     Row("checkpoint added", {}, {"checkpoint": {"keep": 5}}),
     Row("checkpoint removed", {"checkpoint": {"keep": 5}}, {"checkpoint": None}),

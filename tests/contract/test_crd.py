@@ -321,7 +321,10 @@ def test_immutability_stands_on_the_parent(field: str) -> None:
 
     assert f"self.{field} == oldSelf.{field}" in rule["rule"]
     required = field in SCHEMA["properties"]["spec"]["required"]
-    assert (f"has(self.{field}) == has(oldSelf.{field})" in rule["rule"]) != required
+    nullable = SCHEMA["properties"]["spec"]["properties"][field].get("nullable", False)
+    there = "(has({0}) && dyn({0}) != null)" if nullable else "has({0})"
+    kept = f"{there.format(f'self.{field}')} == {there.format(f'oldSelf.{field}')}"
+    assert (kept in rule["rule"]) != required
     assert rule["message"].startswith(f"{field} is immutable")
 
 

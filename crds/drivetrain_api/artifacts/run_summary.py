@@ -11,6 +11,7 @@ from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
 from drivetrain_api.artifacts.outcome import ErrorText, RunStatus
 from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics, read_manifest
+from drivetrain_api.artifacts.stages import RunStages
 from drivetrain_api.base import (
     Finite,
     Measure,
@@ -105,6 +106,9 @@ class RunSummary(ArtifactModel):
     """Mean return of the latest evaluation."""
     best_evaluated_return: Finite | None = None
     """Mean return of the best evaluation."""
+    stages: RunStages | None = None
+    """Where it stands among its stages, and what the evaluation after training came to; null
+    before training."""
     last_checkpoint: Path | None = None
     """Newest complete checkpoint."""
     best_checkpoint: Path | None = None

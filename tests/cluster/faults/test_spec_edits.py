@@ -17,6 +17,7 @@ IMMUTABLE: dict[str, Any] = {
     "topology": {"nodes": 2},
     "accelerator": {"gpusPerNode": 2},
     "storage": {"size": "2Gi"},
+    "experiment": {"suite": "seeds", "runIdx": 0, "invocation": "first"},
     "checkpoint.resumeFrom": {"resumeFrom": "elsewhere"},
 }
 

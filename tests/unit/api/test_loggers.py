@@ -12,7 +12,7 @@ from drivetrain_api.errors import SpecError
 from drivetrain_api.loggers import UnknownLoggerError, installed_loggers, logger_entry_point
 from drivetrain_api.notices import without_effect
 from drivetrain_api.tasks import TaskSpec
-from drivetrain_api.training import TrainingConfig, logger_names
+from drivetrain_api.training import EvaluatorConfig, TrainingConfig, logger_names
 from drivetrain_api.trainingrun import TrainingRunSpec
 
 TASK = TaskSpec(name="toy", factory="toy:make", observation_dim=3, action_dim=1, episode_length=9)
@@ -115,6 +115,8 @@ def test_keys_without_effect_are_told_and_nothing_else() -> None:
         "training.wandb_tags": "without effect: training.logger is tensorboard, not wandb",
         "training.trace_cuda_events": "without effect: training.trace_enabled is false",
     }
+    idle = spec.model_copy(update={"evaluator": EvaluatorConfig(continuation_steps=10)})
+    assert [notice.path for notice in without_effect(idle)][-1] == "evaluator.continuation_steps"
     used = spec_with(logger="jsonl,wandb", wandb_project="robots", trace_enabled=True)
     assert list(without_effect(compose(used, TASK))) == []
     assert list(without_effect(compose(spec_with(), TASK))) == []

@@ -56,7 +56,8 @@ def final_digest(
 
 def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummaryDigest:
     """The part of a run summary that the status shows."""
-    error, telemetry = summary.error, summary.telemetry
+    error, telemetry, stages = summary.error, summary.telemetry, summary.stages
+    verdict = stages and stages.verdict
     return RunSummaryDigest(
         status=summary.status.value,
         total_env_steps=summary.total_env_steps,
@@ -65,6 +66,8 @@ def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummary
         final_mean_reward=decimal(summary.final_mean_reward),
         best_mean_reward=decimal(summary.best_mean_reward),
         evaluated_return=decimal(summary.best_evaluated_return),
+        final_evaluated_return=decimal(verdict and verdict.mean_return),
+        threshold_missed=stages and stages.threshold_missed,
         final_env_steps_per_sec=decimal(summary.final_env_steps_per_sec),
         run_directory=uri_of(directory, storage),
         wandb_run_url=summary.wandb_run_url,

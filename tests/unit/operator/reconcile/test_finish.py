@@ -84,6 +84,29 @@ def test_the_reason_tells_a_reached_target_from_a_finished_length(
     assert f"{steps} environment steps" in cluster.recorded[-1].message
 
 
+def test_a_missed_threshold_completes_the_run_with_a_reason_of_its_own() -> None:
+    cluster = running(evaluator={"threshold": 900.0})
+    summary = RunSummaryDigest(
+        status="completed", final_evaluated_return="812.5", threshold_missed=True
+    )
+    digest = Digest(
+        attempt=1,
+        exit_code=0,
+        progress=Progress(env_steps=1250, target_env_steps=1250),
+        run_summary=summary,
+    )
+    cluster.report(encode(digest, PROGRESS_LIMIT))
+    cluster.finish(cluster.live_pods[0], 0)
+    work(cluster)
+    assert cluster.status.phase is Phase.COMPLETE
+    assert condition_reason(cluster, ConditionType.COMPLETE) == Reason.THRESHOLD_MISSED
+    words = "a mean return of 812.5, below evaluator.threshold 900"
+    assert words in (cluster.status.message or "")
+    assert cluster.status.run_summary == summary
+    event = cluster.recorded[-1]
+    assert (event.type, event.reason) == ("Warning", "ThresholdMissed")
+
+
 @pytest.mark.parametrize("code", [2, 3])
 def test_exit_2_and_3_fail_the_run_at_once_with_its_own_words(code: int) -> None:
     cluster = running(restart={"maxRestarts": 5})
