@@ -49,6 +49,7 @@ class Figures(TypedDict, total=False):
     final_mean_reward: float | None
     mean_episode_length: float | None
     evaluated_return: float | None
+    invalid_rows: int
     last_checkpoint: str
     best_checkpoint: str
     trace_path: str

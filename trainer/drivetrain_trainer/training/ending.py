@@ -12,6 +12,7 @@ from drivetrain_api.errors import SpecError
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_trainer.algorithms.sac.agent import NonFiniteTrainingError
 from drivetrain_trainer.evidence.checkpoint_manifest import CheckpointError
+from drivetrain_trainer.runtime.faults import ChildFailedError
 from drivetrain_trainer.training.record import told_where_unwritten
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class End:
         """The end that an exception brought."""
         if isinstance(error, (SpecError, CheckpointError)):
             return cls(ExitCode.REFUSED, error)
-        broken = isinstance(error, NonFiniteTrainingError)
+        told = error.failure if isinstance(error, ChildFailedError) else None
+        broken = isinstance(error, NonFiniteTrainingError) or (told is not None and told.final)
         return cls(ExitCode.BROKEN if broken else ExitCode.FAILED, error)
 
 

@@ -12,6 +12,7 @@ from drivetrain_api.artifacts.runtime_manifest import (
     InferenceMemoryEvidence,
     ReplayIngressEvidence,
     RuntimeManifest,
+    SoundnessEvidence,
     read_manifest,
 )
 from drivetrain_api.budget import memory_budget, sizes_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from drivetrain_api.artifacts.runtime_manifest import KnobLimits
     from drivetrain_api.budget import MemoryBudget
     from drivetrain_trainer.evidence.run_summary import SummaryWriter
+    from drivetrain_trainer.runtime.collector_report import CollectorTotals
     from drivetrain_trainer.runtime.devices import ResolvedDevices
     from drivetrain_trainer.runtime.inference_flight import InferenceFlight
     from drivetrain_trainer.runtime.ingress_words import IngressCounters
@@ -86,6 +88,7 @@ class ManifestWriter:
         ingress: IngressCounters | None = None,
         diagnostics: BackendDiagnostics | None = None,
         sharing: MpsEvidence | None = None,
+        soundness: SoundnessEvidence | None = None,
     ) -> None:
         """Take what is newer; it is written with the summary's next write.
 
@@ -95,6 +98,7 @@ class ManifestWriter:
             ingress: Counters of the replay ingress, cumulative.
             diagnostics: The physics backend's own.
             sharing: Evidence of CUDA MPS, where the run asks for it.
+            soundness: Rows that were left out, cumulative.
         """
         state = self._begun()
         if flight is not None:
@@ -106,6 +110,8 @@ class ManifestWriter:
             state["backend_diagnostics"] = diagnostics
         if sharing is not None:
             state["cuda_process_sharing"] = sharing
+        if soundness is not None:
+            state["soundness"] = soundness
         self._tell(write=False)
 
     def complete(
@@ -163,6 +169,15 @@ def begin_manifest(
     writer = ManifestWriter(summary)
     writer.begin(given.settings.limits(chosen(given.attempt.spec, given.task)), budget, devices)
     return writer
+
+
+def soundness(totals: CollectorTotals) -> SoundnessEvidence:
+    """`soundness`: what a collector left out so far, and why."""
+    return SoundnessEvidence(
+        invalid_rows=totals.invalid_rows,
+        by_reason={name: count for name, count in totals.instability.items() if count},
+        first=None if totals.first_unsound is None else str(totals.first_unsound)[:1024],
+    )
 
 
 def tensor_memory(budget: MemoryBudget) -> dict[str, JsonValue]:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from drivetrain_trainer.evidence.fence import FencedError
+from drivetrain_trainer.runtime.collector_report import CollectorTotals
+from drivetrain_trainer.runtime.faults import RuntimeFault
+from drivetrain_trainer.training.manifest import soundness
 from drivetrain_trainer.training.reports import note_telemetry
 from drivetrain_trainer.training.schedule import Cursor
 
@@ -59,8 +62,24 @@ class RankRecord:
             return
         if transport is not None and self.logger is not None:
             manifest.note(ingress=transport.ingress.counters())
+            self._note_soundness(manifest, transport)
             self.transport = None  # it may be closed where the end is told again
         manifest.complete(shutdown=shutdown.model_dump(mode="json"), reached_end=reached_end)
+
+    def _note_soundness(self, manifest: ManifestWriter, transport: Transport) -> None:
+        """What the collector left out at its end: where it gave up, no report told of it."""
+        try:
+            board = transport.board.read()
+        except RuntimeFault as unread:  # it died in the middle of a report
+            log.warning("last figures of the collector not read", reason=str(unread))
+            return
+        if board is None:
+            return
+        totals = CollectorTotals.decode(board.values)
+        manifest.note(soundness=soundness(totals))
+        if self.summary is not None:
+            known = self.summary.summary.invalid_rows or 0
+            self.summary.note(invalid_rows=max(known, totals.invalid_rows))
 
 
 @dataclass(frozen=True)

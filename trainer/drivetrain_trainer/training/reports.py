@@ -16,10 +16,12 @@ from drivetrain_api.artifacts.run_summary import BackendTelemetry, RunTelemetry
 from drivetrain_api.metrics import Owner
 from drivetrain_api.training import WANDB_LOGGER
 from drivetrain_trainer import stats
+from drivetrain_trainer.runtime.collector_report import INVALID_ROWS
 from drivetrain_trainer.telemetry.backends.base import RUN_URL
 from drivetrain_trainer.telemetry.facts import EvaluationFigures
 from drivetrain_trainer.telemetry.stats_logger import StatsLogger
 from drivetrain_trainer.telemetry.timeline import ITERATION_TIME, TOTAL_FPS
+from drivetrain_trainer.training.manifest import soundness
 from drivetrain_trainer.training.step_rate import StepRate
 
 if TYPE_CHECKING:
@@ -122,8 +124,11 @@ class Reports:
         collected = self._collector.report()
         counters = self._transport.ingress.counters()
         if self._manifest is not None:
-            flight = collected.flight if collected is not None else None
-            self._manifest.note(flight=flight, ingress=counters)
+            self._manifest.note(
+                flight=collected.flight if collected is not None else None,
+                ingress=counters,
+                soundness=soundness(collected.totals) if collected is not None else None,
+            )
         record = self._logger.submit(
             {Owner.LEARNER: timeline.report()},
             {Owner.LEARNER: self._agent.metrics()},
@@ -199,6 +204,8 @@ class Reports:
         values = record.values
         self._summary.note(training_wall_time_sec=time.monotonic() - self._started)
         note_telemetry(self._summary, self._logger.stats)
+        if INVALID_ROWS in values:
+            self._summary.note(invalid_rows=int(values[INVALID_ROWS]))
         if TOTAL_FPS in values:
             self._summary.note(final_env_steps_per_sec=values[TOTAL_FPS])
         if "Train/mean_reward" in values:
@@ -218,16 +225,20 @@ class Reports:
             )
 
     def _note_instability(self, collected: CollectorReport) -> None:
-        """A world that diverged was reset and its row left out; say so, by name."""
-        found = collected.totals.instability
+        """Say by name what worlds were left out for, or go on in spite of."""
+        totals = collected.totals
+        found = totals.instability
         news = {name: n for name, n in found.items() if n > self._instability.get(name, 0)}
-        if news:
+        if news and totals.invalid_rows:
             log.warning(
                 "worlds diverged and were reset; their rows are not trained on",
                 counts=news,
-                rows_left_out=collected.totals.invalid_rows,
+                rows_left_out=totals.invalid_rows,
+                first=str(totals.first_unsound),
             )
-            self._instability = dict(found)
+        elif news:
+            log.warning("the simulator warned of worlds, and went on with them", counts=news)
+        self._instability = dict(found)
 
 
 def device_metrics(replay: ReplayRing) -> dict[str, float]:
