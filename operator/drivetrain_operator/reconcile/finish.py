@@ -22,15 +22,32 @@ def complete(context: Context) -> Transition | None:
     job = context.job
     if job is None or job.condition(JobConditionType.COMPLETE) is None:
         return None
+    missed = _threshold_missed(context)
     reason = Reason.TARGET_REACHED if _target_reached(context) else Reason.TRAINING_COMPLETE
     progress = context.status.progress
     words = f"attempt {context.status.attempt} is done"
     if progress is not None:
         words = f"{words} after {progress.env_steps} environment steps"
+    if missed is not None:
+        reason, words = Reason.THRESHOLD_MISSED, f"{words}; {missed}"
     done = ended(context, reason, words, exit_code=int(ExitCode.DONE), counted=False)
     done = _over(done.with_status(job_uid=job.meta.uid), reason)
     done = condition(done, ConditionType.COMPLETE, reason, words, holds=True)
-    return Transition(done.status, normal(reason, words))
+    tell = normal if missed is None else warning
+    return Transition(done.status, tell(reason, words))
+
+
+def _threshold_missed(context: Context) -> str | None:
+    """What to say where the evaluation after training missed the threshold, even continued."""
+    spec, summary = context.observed.run.spec, context.status.run_summary
+    if summary is None or not summary.threshold_missed:
+        return None
+    threshold = spec.evaluator.threshold if spec is not None else None
+    wanted = "" if threshold is None else f" {threshold:g}"
+    return (
+        f"its last evaluation has a mean return of {summary.final_evaluated_return}, below "
+        f"evaluator.threshold{wanted}"
+    )
 
 
 def _target_reached(context: Context) -> bool:
