@@ -56,6 +56,37 @@ def retained(timings: Timings, completed: Collection[int], invocation: str | Non
     )
 
 
+def forgotten(
+    timings: Timings,
+    run_idx: int,
+    invocation: str | None,
+    stages: Collection[str] | None = None,
+) -> Timings:
+    """`timings` without what a run is about to do again; a stage that nothing is left of goes.
+
+    Args:
+        timings: The records so far.
+        run_idx: Index of the run, whose own records go.
+        invocation: The one that it belongs to.
+        stages: What it does again. None where it starts from scratch: then its records go in
+            every stage, and index 0, with which an invocation begins, takes those of other
+            invocations with it.
+    """
+
+    def goes(stage: str, run: StageRun) -> bool:
+        if stages is not None:
+            return stage in stages and run.run_idx == run_idx
+        return run.run_idx == run_idx or (run_idx == 0 and run.invocation != invocation)
+
+    left = {
+        name: [run for run in stage.runs if not goes(name, run)]
+        for name, stage in timings.root.items()
+    }
+    return Timings(
+        root={name: _same_or_new(timings.root[name], runs) for name, runs in left.items() if runs}
+    )
+
+
 def _stays(old: StageRun, new: StageRun) -> bool:
     if old.run_idx is None or old.run_idx == new.run_idx:
         return False

@@ -22,7 +22,7 @@ from drivetrain_api.timings import rules
 from drivetrain_api.timings.model import HARDWARE, TIMINGS, HardwareSidecar, Timings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from drivetrain_api.timings.hardware import HardwareRecord
@@ -122,11 +122,29 @@ class TimingsDirectory:
         Raises:
             TimingsError: as `record`.
         """
+        self._keep(lambda before: rules.retained(before, completed, invocation))
+
+    def forget(
+        self, run_idx: int, invocation: str | None, stages: Collection[str] | None = None
+    ) -> None:
+        """Drop what a run is about to do again; see `rules.forgotten`.
+
+        Args:
+            run_idx: Index of the run.
+            invocation: The one that it belongs to.
+            stages: What it does again; None where it starts from scratch.
+
+        Raises:
+            TimingsError: as `record`.
+        """
+        self._keep(lambda before: rules.forgotten(before, run_idx, invocation, stages))
+
+    def _keep(self, rule: Callable[[Timings], Timings]) -> None:
         if not self.timings_path.exists():
             return
         with self._locked(TIMINGS) as path:
             before = _read(path, Timings)
-            after = rules.retained(before, completed, invocation)
+            after = rule(before)
             if after != before:
                 _check_writable(path)
                 _write(path, after)

@@ -212,6 +212,11 @@ class TrainingLogger:
         if self._terminal is not None:
             self._terminal.evaluated(evaluation)
 
+    def retarget(self, env_steps: int) -> None:
+        """The run is complete at that step now: what the terminal counts towards."""
+        if self._terminal is not None:
+            self._terminal.retarget(env_steps)
+
     def upload(self, path: Path, name: str) -> None:
         """Send a file to the backends that take files, after what is queued; returns at once."""
         for writer in self._writers:

@@ -80,6 +80,10 @@ class LiveTerminal:
         """Take an evaluation."""
         self._state.evaluated(evaluation)
 
+    def retarget(self, env_steps: int) -> None:
+        """Count towards another end of the run."""
+        self._state.retarget(env_steps)
+
     def close(self) -> None:
         """Draw the whole panel a last time and leave it on screen."""
         stopped = self._clock.stop()

@@ -61,6 +61,10 @@ class PlainTerminal:
         self._state.evaluated(evaluation)
         self._print(evaluation_line(evaluation))
 
+    def retarget(self, env_steps: int) -> None:
+        """Count towards another end of the run."""
+        self._state.retarget(env_steps)
+
     def close(self) -> None:
         """Print where the run stands at the end."""
         self._clock.stop()

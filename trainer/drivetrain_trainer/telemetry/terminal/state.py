@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivetrain_api.metrics import FAMILIES, METRICS, Owner
@@ -84,6 +85,11 @@ class TerminalState:
         """Take the latest evaluation."""
         with self._lock:
             self._evaluation = evaluation
+
+    def retarget(self, env_steps: int) -> None:
+        """Take another end of the run."""
+        with self._lock:
+            self._facts = replace(self._facts, target_env_steps=env_steps)
 
     def snapshot(self) -> Snapshot:
         """Everything to be shown now."""

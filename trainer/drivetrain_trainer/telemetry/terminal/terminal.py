@@ -27,6 +27,9 @@ class Terminal(Protocol):
     def evaluated(self, evaluation: EvaluationFigures) -> None:
         """Take an evaluation."""
 
+    def retarget(self, env_steps: int) -> None:
+        """Count towards another end of the run."""
+
     def close(self) -> None:
         """Show the last state, and end."""
 
