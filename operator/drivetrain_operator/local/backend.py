@@ -239,8 +239,8 @@ class LocalBackend:
         """Whether any pod may still run."""
         return any(not pods_.is_terminal(pod) for pod in self.pods())
 
-    def descriptors(self) -> frozenset[int]:
-        """Descriptors that become readable when a pod ends."""
+    def descriptors(self) -> frozenset[tuple[str, int]]:
+        """UIDs of pods, each with the descriptor that becomes readable when it ends."""
         return self._node.descriptors()
 
     def wake_after(self) -> float | None:

@@ -85,7 +85,7 @@ class LocalExecutor:
         self._place = place
         self._reporter = reporter
         self._queue: KeyedQueue[str] = KeyedQueue(first_delay=1.0, max_delay=30.0)
-        self._watched: frozenset[int] = frozenset()
+        self._watched: frozenset[tuple[str, int]] = frozenset()
         self._suspend_by: str | None = None
         self._told = {p["metadata"]["uid"] for p in backend.pods() if pods_.is_terminal(p)}
 
@@ -182,12 +182,15 @@ class LocalExecutor:
             if delay is not None:
                 self._queue.add(self._name, delay)
 
-    def _watch(self, descriptors: frozenset[int]) -> None:
-        """Be woken by the end of these processes, and by no other's."""
+    def _watch(self, descriptors: frozenset[tuple[str, int]]) -> None:
+        """Be woken by the end of these pods, and by no other's.
+
+        A pod that begins may get the number of one that ended: the old one goes first.
+        """
         loop = asyncio.get_running_loop()
-        for gone in self._watched - descriptors:
+        for _, gone in self._watched - descriptors:
             loop.remove_reader(gone)
-        for new in descriptors - self._watched:
+        for _, new in descriptors - self._watched:
             loop.add_reader(new, self._queue.add, self._name)
         self._watched = descriptors
 

@@ -225,9 +225,13 @@ class LocalNode:
             now=now,
         )
 
-    def descriptors(self) -> frozenset[int]:
-        """Descriptors that become readable when a pod's process ends."""
-        return frozenset(r.process.pidfd for r in self._running.values() if r.exit_code is None)
+    def descriptors(self) -> frozenset[tuple[str, int]]:
+        """UIDs of pods, each with the descriptor that becomes readable when its process ends."""
+        return frozenset(
+            (uid, running.process.pidfd)
+            for uid, running in self._running.items()
+            if running.exit_code is None
+        )
 
     def wake_after(self) -> float | None:
         """Seconds until `advance` has something to do that no descriptor tells of."""

@@ -119,6 +119,29 @@ def test_a_crash_is_followed_by_another_attempt(bench: Bench, make_run: MakeRun)
     assert failure.log.exists()
 
 
+def test_a_descriptor_is_watched_anew_that_another_pod_had_before(
+    bench: Bench, make_run: MakeRun
+) -> None:
+    """A pod of a hung attempt ends and one of the next begins within the same pass."""
+    bench.prepare(make_run(), "exit=0")
+    number, end_of_first = os.pipe()
+    second, end_of_second = os.pipe()
+
+    async def wake() -> str:
+        bench.executor._watch(frozenset({("first", number)}))
+        os.close(end_of_first)
+        os.dup2(second, number)  # closes what was watched
+        bench.executor._watch(frozenset({("second", number)}))
+        os.close(end_of_second)
+        woken = await asyncio.wait_for(bench.executor._queue.get(), 10)
+        bench.executor._watch(frozenset())
+        return woken
+
+    assert asyncio.run(wake()) == "cheetah"
+    os.close(number)
+    os.close(second)
+
+
 def test_restarts_end_at_the_limit(bench: Bench, make_run: MakeRun) -> None:
     run = bench.drive(
         make_run(restart={"maxRestarts": 1, "backoffSeconds": 0}), "message=oh no+exit=1"
