@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivetrain_api.status import Phase
@@ -29,6 +30,8 @@ PROGRESS_SECONDS: Final = 0.5
 """Between two looks at the progress files' times."""
 LOG_BYTES: Final = 2048
 """Of a failed pod's log, what is shown."""
+_BEGAN: Final = datetime.now(UTC)
+_BEGAN_MONOTONIC: Final = time.monotonic()
 _STOPPED: Final = frozenset({Phase.COMPLETE, Phase.FAILED, Phase.SUSPENDED})
 
 
@@ -57,8 +60,12 @@ class Reporter(Protocol):
 
 
 def utc_now() -> datetime:
-    """The time."""
-    return datetime.now(UTC)
+    """The time, counted on from this process's start.
+
+    A wall clock that is set meanwhile, or a machine that sleeps, neither makes a run look hung
+    nor holds its next attempt back.
+    """
+    return _BEGAN + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
 
 class RunLostError(RuntimeError):

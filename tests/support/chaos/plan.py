@@ -175,6 +175,8 @@ WEIGHTS: dict[Fault, int] = {
     Fault.RESET: 4,
     Fault.CLOCK: 10,
 }
+ALONE = 0.6
+"""Part of the runs that have one rank: they take half the time."""
 BETWEEN_RANKS = (Fault.NETWORK, Fault.RESET)
 """Faults that need two of them."""
 
@@ -194,7 +196,9 @@ def plan_of(
     drawn = draw.choices(tuple(Fault), weights)[0]
     fault = fault or drawn
     together = (Topology.POD, Topology.PODS)
-    topology = draw.choice(together if fault in BETWEEN_RANKS else tuple(Topology))
+    topology = draw.choice(together)
+    if fault not in BETWEEN_RANKS and draw.random() < ALONE:
+        topology = Topology.ALONE
     steps = draw.randrange(600, 1400, 4)
     when = draw.choices(tuple(When), (1, 2, 2, 6, 2))[0]
     brief = draw.uniform(0.5, 2.5)

@@ -16,7 +16,9 @@ from tests.support.chaos.plan import Fault, Plan, When
 from tests.support.chaos.strikes import TYPED_AGAIN, Trouble, strike
 from tests.support.chaos.watch import Watch
 
-LOOK_S = 0.04
+LOOK_S = 0.1
+SHARP_LOOK_S = 0.01
+"""Where a checkpoint is waited for that takes milliseconds to write."""
 PATIENCE_S = 420.0
 """For a trial on a machine that does much else; a quiet one takes 10 to 40 seconds."""
 INTERRUPTED = 130
@@ -110,7 +112,8 @@ class _Course:
 
     def _look(self) -> None:
         self.watch.look()
-        time.sleep(LOOK_S)
+        sharp = not self.result.struck and self.plan.when is When.CHECKPOINT
+        time.sleep(SHARP_LOOK_S if sharp else LOOK_S)
 
     def _last(self, trouble: Trouble) -> None:
         """While the trouble lasts; a run that is taken for hung is relieved then."""

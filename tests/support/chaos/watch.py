@@ -72,7 +72,10 @@ class Watch:
         return 0
 
     def come(self, plan: Plan) -> bool:
-        """Whether the moment has come that a fault waits for."""
+        """Whether the moment has come that a fault waits for, and its victim is there."""
+        return self._come(plan) and self.arena.find(plan.victim, plan.rank) is not None
+
+    def _come(self, plan: Plan) -> bool:
         if plan.when is When.LAUNCHED:
             return self.arena.find(Victim.LAUNCHER, plan.rank) is not None
         if plan.when is When.RANKS:

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from drivetrain_api.status import ConditionType, Phase, Reason
+from drivetrain_operator.local import executor
 from drivetrain_operator.local.backend import LocalBackend
 from drivetrain_operator.local.executor import LocalExecutor, PodFailure, utc_now
 from drivetrain_operator.local.node import LocalNode, Place
@@ -117,6 +118,19 @@ def test_a_crash_is_followed_by_another_attempt(bench: Bench, make_run: MakeRun)
     assert (failure.pod, failure.exit_code, failure.reason) == ("cheetah-a1-0", 139, "Error")
     assert failure.tail == "to standard error\n"
     assert failure.log.exists()
+
+
+def test_time_goes_on_as_it_did_where_the_wall_clock_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class TomorrowsClock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(days=1)
+
+    before = utc_now()
+    monkeypatch.setattr(executor, "datetime", TomorrowsClock)
+    assert timedelta(0) <= utc_now() - before < timedelta(hours=12)
 
 
 def test_a_descriptor_is_watched_anew_that_another_pod_had_before(
