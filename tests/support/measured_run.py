@@ -69,20 +69,26 @@ def make_measured_run(
     spec: Mapping[str, Any] | None = None,
     config: bool = True,
     device: str = "cpu",
+    steps: int = STEPS_A_REPORT,
+    seconds: float = 1.0,
     **summary: Any,
 ) -> Path:
-    """A run directory with an event file, `run_summary.json` and `run_config.json`."""
+    """A run directory with an event file, `run_summary.json` and `run_config.json`.
+
+    Each row is a report, so many environment `steps` and `seconds` after the one before it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     write_events(
         event_path(folder),
         (
-            report(STEPS_A_REPORT * (number + 1), values, BEGAN + number)
+            report(steps * (number + 1), values, BEGAN + seconds * number)
             for number, values in enumerate(rows)
         ),
     )
     composed = TrainingRunSpec.model_validate(layered(SPEC, dict(spec or {})))
     composed = compose(composed, resolve_task(composed))
-    write_summary(folder, composed, len(rows), **summary)
+    told = {"total_env_steps": steps * len(rows), **summary}
+    write_summary(folder, composed, len(rows), **told)
     if config:
         (folder / "run_config.json").write_text(run_config(composed, device).to_json())
     return folder

@@ -41,7 +41,7 @@ def load(
         OSError: a file cannot be read.
     """
     found = list(dict.fromkeys(run for path in paths for run in runs_below(path)))
-    names = _names(found)
+    names = names_of(found)
     runs = []
     for number, path in enumerate(found, start=1):
         if len(found) >= _MANY:
@@ -56,7 +56,7 @@ def load(
     return runs
 
 
-def _names(paths: Sequence[Path]) -> dict[Path, str]:
+def names_of(paths: Sequence[Path]) -> dict[Path, str]:
     """The shortest ends of the paths that tell them apart."""
     resolved = {path: path.resolve() for path in paths}
     depth = 1

@@ -96,7 +96,7 @@ def _time_ticks(axes: Drawing) -> None:
     size, name = next((size, name) for least, size, name in _TIMES if high - low >= least)
     ticks = [
         tick
-        for tick in MaxNLocator(7).tick_values(low / size, high / size)
+        for tick in MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(low / size, high / size)
         if low <= tick * size <= high
     ]
     axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])

@@ -12,7 +12,7 @@ has as many, both are the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -95,13 +95,18 @@ def interquartile_mean(scores: Floats, weight: Floats) -> Floats:
     return found
 
 
+@dataclass(frozen=True)
 class Resampling:
     """Draws of runs with replacement, within each task: the stratified bootstrap.
 
     The draws are made once, so that what is compared is compared on the same ones.
     """
 
-    def __init__(self, sizes: Sequence[int], *, repetitions: int, seed: Sequence[int]) -> None:
+    draws: tuple[Indices, ...]
+    """Indices of runs, (repetitions, runs) a task."""
+
+    @classmethod
+    def drawn(cls, sizes: Sequence[int], *, repetitions: int, seed: Sequence[int]) -> Self:
         """Draw.
 
         Args:
@@ -110,12 +115,22 @@ class Resampling:
             seed: The same seed gives the same draws.
         """
         generator = np.random.default_rng(seed)
-        self.draws: tuple[Indices, ...] = tuple(
-            generator.integers(0, size, (repetitions, size), dtype=np.intp) for size in sizes
+        return cls(
+            tuple(generator.integers(0, size, (repetitions, size), dtype=np.intp) for size in sizes)
         )
-        """Indices of runs, (repetitions, runs) a task."""
-        self.informative = bool(sizes) and min(sizes) >= _SECOND
+
+    @property
+    def informative(self) -> bool:
         """Whether each task has runs enough to say something of spread."""
+        return all(draw.shape[1] >= _SECOND for draw in self.draws)
+
+    def only(self, task: int) -> Self:
+        """The draws of one task."""
+        return type(self)((self.draws[task],))
+
+    def first(self, repetitions: int) -> Self:
+        """Fewer draws, the first of them."""
+        return type(self)(tuple(draw[:repetitions] for draw in self.draws))
 
     def of(self, strata: Strata) -> Floats:
         """The drawn scores, (repetitions, n)."""

@@ -34,7 +34,7 @@ STRATA = st.lists(SCORES, min_size=1, max_size=3)
 
 
 def drawn(strata: list[Floats], *, repetitions: int = 4000, seed: int = 0) -> Resampling:
-    return Resampling([one.size for one in strata], repetitions=repetitions, seed=[seed])
+    return Resampling.drawn([one.size for one in strata], repetitions=repetitions, seed=[seed])
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_profile_falls_from_one_to_none(strata: list[Floats]) -> None:
 def test_a_curve_is_the_aggregate_at_each_of_its_places() -> None:
     generator = np.random.default_rng(3)
     strata = [generator.normal(size=(5, 4)), generator.normal(size=(3, 4))]
-    draws = Resampling([5, 3], repetitions=300, seed=[2])
+    draws = Resampling.drawn([5, 3], repetitions=300, seed=[2])
     line = aggregate_over(strata, draws)
     assert line.low is not None
     assert line.high is not None
@@ -188,7 +188,7 @@ def test_coverage_is_as_the_guide_says(runs: int, least: float, most: float) -> 
     held = 0
     for trial in range(200):
         scores = [generator.normal(size=runs)]
-        found = aggregate(scores, Resampling([runs], repetitions=400, seed=[trial])).interval
+        found = aggregate(scores, Resampling.drawn([runs], repetitions=400, seed=[trial])).interval
         assert found is not None
         held += 0.0 in found
     assert least < held / 200 < most
