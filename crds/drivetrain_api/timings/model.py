@@ -138,8 +138,11 @@ class HardwareSidecar(_Kept):
 def _runs_own_legacy(content: dict[str, Any]) -> dict[str, Any]:
     """Memory sizes that a file or a stage states for all its runs, stated by each run."""
     of_file = {key: content[key] for key in _LEGACY if _is_size(content.get(key))}
-    stages = {name: stage for name, stage in content.items() if name not in of_file}
-    return {name: _stage_with(stage, of_file) for name, stage in stages.items()}
+    return {
+        name: _stage_with(stage, of_file)
+        for name, stage in content.items()
+        if name not in of_file and not (name in _LEGACY and stage is None)
+    }
 
 
 def _stage_with(stage: Any, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON, validated after
