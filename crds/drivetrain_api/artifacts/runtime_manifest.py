@@ -139,8 +139,6 @@ class InferenceMemoryEvidence(ArtifactModel):
 class SoundnessEvidence(ArtifactModel):
     """Transitions of a rank that could not be trained on, since the attempt's start."""
 
-    model_config = ConfigDict(extra="allow")
-
     invalid_rows: StepOffset
     """Those left out of the replay."""
     by_reason: Annotated[dict[ShortText, StepOffset], Field(max_length=64)]

@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.training import Simulator, TaskConfig
     from drivetrain_trainer.envs.vector_env import ActiveTerm, VectorEnv
-    from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
+    from drivetrain_trainer.runtime.collector_report import (
+        CollectorReport,
+        CollectorTotals,
+        ReportReader,
+    )
     from drivetrain_trainer.runtime.doorbell import Interrupt
     from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
     from drivetrain_trainer.runtime.learner_port import LearnerPort
@@ -263,6 +267,11 @@ class CollectorProcess:
         """
         board = _booted(self._transport).board.read(self._child.peer)
         return None if board is None else _booted(self._reader).read(board)
+
+    def totals(self) -> CollectorTotals:
+        """Figures since its start; later reports are of what comes after. Errors as of `report`."""
+        self.report()
+        return _booted(self._reader).totals
 
     def snapshot(self) -> RngSnapshot | None:
         """The latest generator state, asked for with `Command.SNAPSHOT`; errors as of `report`."""

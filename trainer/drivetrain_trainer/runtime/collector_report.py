@@ -213,6 +213,11 @@ class ReportReader:
         self._before = CollectorTotals()
         self._schema = schema or MetricSchema()
 
+    @property
+    def totals(self) -> CollectorTotals:
+        """Of the latest report that was read."""
+        return self._before
+
     def read(self, board: BoardReport) -> CollectorReport:
         """The report of what happened since the last one.
 

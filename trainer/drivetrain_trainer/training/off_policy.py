@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from drivetrain_trainer.algorithms.nonfinite import NonFiniteTrainingError
 from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.tracing import NO_FLOW
 from drivetrain_trainer.training.phases import Phase
@@ -110,6 +111,7 @@ class OffPolicyLearner:
     ) -> None:
         self._settings = settings
         self._agent = agent
+        self._collector = collector
         self._replay = replay
         self._boundary = boundary
         self._stop = stop
@@ -134,7 +136,11 @@ class OffPolicyLearner:
         return self._tick <= self._ready_tick
 
     def run(self) -> StopReason:
-        """Train until the boundary, or a signal at any rank, ends it; at a boundary."""
+        """Train until the boundary, or a signal at any rank, ends it; at a boundary.
+
+        Raises:
+            NonFiniteTrainingError: no row of the warm-up was sound, or updates stayed non-finite.
+        """
         signalled = False
         while True:
             self._timeline.begin()
@@ -189,6 +195,11 @@ class OffPolicyLearner:
         """One call of updates, or only the ranks' agreement; True where a rank was signalled."""
         if self._tick <= self._ready_tick:
             return self._agent.sync(stop_requested=self._stop.wanted)
+        if self._replay.size == 0:
+            raise NonFiniteTrainingError(
+                f"not one of {self._tick * self._settings.num_envs} rows could be trained on; the"
+                f" first: {self._collector.totals().first_unsound}"
+            )
         settings = self._settings
         with self._timeline.measure(Phase.REPLAY_SAMPLE):
             batch = self._replay.sample(
