@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from drivetrain_api.artifacts.run_summary import RunTelemetry
+    from drivetrain_api.artifacts.stages import RunStages
     from drivetrain_api.trainingrun import TrainingRunSpec
     from drivetrain_trainer.evidence.fence import Fence
     from drivetrain_trainer.evidence.run_directory import RunDirectory
@@ -54,7 +55,6 @@ class Figures(TypedDict, total=False):
     best_checkpoint: str
     trace_path: str
     wandb_run_url: str
-    runtime_manifest: dict[str, JsonValue]
     final_env_steps_per_sec: float | None
     final_learner_replay_rows_per_sec: float | None
     final_cycle_wall_ms: float | None
@@ -64,6 +64,7 @@ class Figures(TypedDict, total=False):
     final_inference_d2h_ms: float | None
     backend_diagnostics: dict[str, JsonValue]
     telemetry: RunTelemetry
+    stages: RunStages
 
 
 _BEST: Final = {
@@ -91,6 +92,7 @@ class SummaryWriter:
         self._started = clock()
         self._tail: deque[tuple[float, int]] = deque(maxlen=TAIL_WINDOW_ITERATIONS + 1)
         self._state: dict[str, object] = dict(summary)
+        self._manifest: Callable[[], dict[str, JsonValue]] | None = None
         self._write(durable=True)
 
     @classmethod
@@ -134,7 +136,15 @@ class SummaryWriter:
     @property
     def summary(self) -> RunSummary:
         """The summary as it is now, written or not."""
-        return RunSummary.model_validate(self._state)
+        manifest = {} if self._manifest is None else {"runtime_manifest": self._manifest()}
+        return RunSummary.model_validate(self._state | manifest)
+
+    def follow_manifest(self, manifest: Callable[[], dict[str, JsonValue]]) -> None:
+        """Take the runtime manifest from whoever keeps it, anew at each write.
+
+        Reports change it several times between two writes, which is nobody's business.
+        """
+        self._manifest = manifest
 
     def iteration_done(self, iterations: int, env_steps: int) -> None:
         """Count a learner iteration; writes if the interval has passed.
@@ -246,6 +256,7 @@ _KEPT: Final = {
     "last_checkpoint",
     "best_checkpoint",
     "wandb_run_url",
+    "stages",
 }
 """What a later attempt goes on from."""
 

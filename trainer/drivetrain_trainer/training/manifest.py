@@ -41,15 +41,29 @@ class ManifestWriter:
     """Keeps a rank's manifest valid at every moment; rank 0's stands in the run's summary."""
 
     def __init__(self, summary: SummaryWriter | None = None) -> None:
-        """Tell `summary` of each change; where it is None, the manifest is only kept here."""
+        """Let `summary` take it along; where it is None, the manifest is only kept here."""
         self._summary = summary
         self._state: dict[str, Any] | None = None
+        self._mapping: dict[str, JsonValue] | None = None
         self._backend_device: str | None = None
 
     @property
     def manifest(self) -> RuntimeManifest | None:
         """As it is now; None before `begin`."""
         return None if self._state is None else RuntimeManifest.model_validate(self._state)
+
+    def as_mapping(self) -> dict[str, JsonValue]:
+        """As it stands in the summary; made anew only where something was noted.
+
+        Raises:
+            RuntimeError: it has not been begun.
+        """
+        self._begun()
+        manifest = self.manifest if self._mapping is None else None
+        if manifest is not None:
+            self._mapping = manifest.as_mapping()
+        assert self._mapping is not None, "it has been begun"
+        return self._mapping
 
     def begin(
         self, limits: Mapping[str, KnobLimits], budget: MemoryBudget, devices: ResolvedDevices
@@ -79,7 +93,10 @@ class ManifestWriter:
         }
         if ring_on_device:
             self._state["inference_memory_budget"] = inference_memory(budget)
-        self._tell(write=True)
+        self._mapping = None
+        if self._summary is not None:
+            self._summary.follow_manifest(self.as_mapping)
+            self._summary.write()
 
     def note(
         self,
@@ -101,18 +118,18 @@ class ManifestWriter:
             soundness: Rows that were left out, cumulative.
         """
         state = self._begun()
+        self._mapping = None
         if flight is not None:
-            figures = asdict(flight)
-            state["inference_flight"] = {name: figures[name] for name in _FLIGHT}
+            figures = {name: getattr(flight, name) for name in _FLIGHT}
+            state["inference_flight"] = InferenceFlightEvidence.model_validate(figures)
         if ingress is not None:
-            state["replay_ingress"] = ReplayIngressEvidence.model_validate(asdict(ingress))
+            state["replay_ingress"] = ReplayIngressEvidence.model_validate(vars(ingress))
         if diagnostics is not None:
             state["backend_diagnostics"] = diagnostics
         if sharing is not None:
             state["cuda_process_sharing"] = sharing
         if soundness is not None:
             state["soundness"] = soundness
-        self._tell(write=False)
 
     def complete(
         self, *, shutdown: Mapping[str, JsonValue] | None = None, reached_end: bool = True
@@ -131,23 +148,13 @@ class ManifestWriter:
         state["collector_backend_device"] = self._backend_device
         if shutdown is not None:
             state["shutdown"] = dict(shutdown)
-        self._tell(write=False)
-        manifest = self.manifest
-        assert manifest is not None, "it has been begun"
-        read_manifest(manifest.as_mapping(), completed=reached_end)
+        self._mapping = None
+        read_manifest(self.as_mapping(), completed=reached_end)
 
     def _begun(self) -> dict[str, Any]:
         if self._state is None:
             raise RuntimeError("the manifest has not been begun")
         return self._state
-
-    def _tell(self, *, write: bool) -> None:
-        manifest = self.manifest
-        if self._summary is None or manifest is None:
-            return
-        self._summary.note(runtime_manifest=manifest.as_mapping())
-        if write:
-            self._summary.write()
 
 
 def rank_budget(given: RankInput, devices: ResolvedDevices) -> MemoryBudget:

@@ -187,7 +187,7 @@ class TestAbandoned:
             "inference_ring_capacity": 1,
             "collector_metrics_interval": 1,
         }
-        writer.note(runtime_manifest=begun)
+        writer.follow_manifest(lambda: begun)
         writer.write()
         finish_abandoned(
             directory.run_summary,
