@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
@@ -89,7 +90,7 @@ class Timings(RootModel[dict[StageName, Stage]]):
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; facts that are not known are left out."""
-        return _to_json(self.model_dump(mode="json", exclude_none=True))
+        return self.model_dump_json(indent=2, exclude_none=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -98,6 +99,10 @@ class Timings(RootModel[dict[StageName, Stage]]):
         Raises:
             ArtifactError: it is torn, or the JSON of something else; says where.
         """
+        if not _may_be_legacy(text):
+            # At once where it is sound: a third of the time for a file of a thousand runs.
+            with suppress(ValidationError):
+                return cls.model_validate_json(text)
         content = _object(text, cls.__name__)
         if "schema_version" in content:
             raise ArtifactError("not a Timings: it has a schema_version, and timings.json none")
@@ -114,7 +119,7 @@ class HardwareSidecar(_Kept):
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; facts that are not known are left out."""
-        return _to_json(self.model_dump(mode="json", exclude_none=True))
+        return self.model_dump_json(indent=2, exclude_none=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -133,6 +138,11 @@ class HardwareSidecar(_Kept):
         if "schema_version" not in content or "hardware" not in content:
             raise ArtifactError("not a HardwareSidecar: needs schema_version and hardware")
         return _validated(cls, content)
+
+
+def _may_be_legacy(text: str | bytes) -> bool:
+    content = text.encode(errors="replace") if isinstance(text, str) else text
+    return any(key.encode() in content for key in _LEGACY)
 
 
 def _runs_own_legacy(content: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +193,3 @@ def _validated(kind: type[_File], content: object) -> _File:
         ]
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise ArtifactError(f"not a {kind.__name__}: {'; '.join(found[:_SHOWN])}{more}") from error
-
-
-def _to_json(content: object) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
