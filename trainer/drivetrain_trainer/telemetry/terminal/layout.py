@@ -7,10 +7,9 @@ milliseconds a redraw, in which the training thread would wait for the interpret
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -40,11 +39,11 @@ class Tone(StrEnum):
     ALARM = "bold red"
 
 
+_MARKED: Final = "x"
 _STYLES = {tone: Style.parse(tone.value) for tone in Tone}
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of text in one tone."""
 
     text: str
@@ -53,7 +52,12 @@ class Span:
     @property
     def width(self) -> int:
         """Terminal cells it takes."""
-        return cell_len(self.text)
+        return cells(self.text)
+
+
+def cells(text: str) -> int:
+    """Terminal cells that a text takes; most is ASCII, where that is its length."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def segment(text: str, tone: Tone = Tone.PLAIN) -> Segment:
@@ -63,7 +67,7 @@ def segment(text: str, tone: Tone = Tone.PLAIN) -> Segment:
 
 def clip(text: str, width: int, glyphs: Glyphs) -> str:
     """The text in at most `width` cells; an ellipsis marks what was cut."""
-    if cell_len(text) <= width:
+    if cells(text) <= width:
         return text
     if width <= 1:
         return set_cell_size(text, max(width, 0))
@@ -72,13 +76,13 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
     """The text in at most `width` cells, cut in its middle: both ends tell names apart."""
-    if cell_len(text) <= width:
+    if cells(text) <= width:
         return text
     tail = max((width - 1) // 2, 0)
-    while cell_len(text[len(text) - tail :]) > (width - 1) // 2:
+    while cells(text[len(text) - tail :]) > (width - 1) // 2:
         tail -= 1
     end = text[len(text) - tail :]
-    return clip(text, width - cell_len(end), glyphs) + end
+    return clip(text, width - cells(end), glyphs) + end
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
@@ -96,7 +100,7 @@ def _clipped(spans: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
     for span in spans:
         text = clip(span.text, room, glyphs)
         line.append(segment(text, span.tone))
-        room -= cell_len(text)
+        room -= cells(text)
         if room <= 0:
             break
     line.append(segment(" " * room))
@@ -110,20 +114,43 @@ class Painter:
     """
 
     def __init__(self) -> None:
-        self._console = Console(file=io.StringIO(), force_terminal=True, force_jupyter=False)
+        console = Console(file=io.StringIO(), force_terminal=True, force_jupyter=False)
+        self._marks = {id(style): _marks(console, style) for style in _STYLES.values()}
+        """Of each style, which is never made anew: what comes before and behind its text."""
 
-    def paint(self, lines: Sequence[Line], columns: int) -> list[str]:
-        """The lines, cut where the terminal has fewer columns."""
-        cut = (Segment.adjust_line_length(line, columns, pad=False) for line in lines)
-        segments = Segments(part for line in cut for part in (*line, Segment.line()))
-        with self._console.capture() as captured:
-            self._console.print(segments, end="", crop=False)
-        return captured.get().split("\n")[:-1]
+    def paint(self, lines: Sequence[Line]) -> list[str]:
+        """The lines, which are as wide as they were made."""
+        return [self._painted(line) for line in lines]
+
+    def _painted(self, line: Line) -> str:
+        """Neighbours in one style share its sequences."""
+        parts: list[str] = []
+        current, end = 0, ""
+        for text, style, _ in line:
+            if id(style) != current:
+                current = id(style)
+                start, ahead = self._marks[current]
+                parts += (end, start)
+                end = ahead
+            parts.append(text)
+        parts.append(end)
+        return "".join(parts)
+
+
+def _marks(console: Console, style: Style) -> tuple[str, str]:
+    """What the console writes before and behind a text in this style."""
+    with console.capture() as captured:
+        console.print(Segments([Segment(_MARKED, style)]), end="", crop=False)
+    start, _, end = captured.get().partition(_MARKED)
+    return start, end
 
 
 def blank(width: int) -> Line:
     """An empty line."""
     return [segment(" " * width)]
+
+
+_PAD: Final = segment(" ")
 
 
 class Frame:
@@ -132,6 +159,7 @@ class Frame:
     def __init__(self, width: int, glyphs: Glyphs) -> None:
         self._width = width
         self._glyphs = glyphs
+        self._upright = segment(glyphs.vertical, Tone.FRAME)
         self._rows: list[tuple[Sequence[Sequence[Line]], Sequence[int]]] = []
 
     def columns(self, weights: Sequence[int]) -> list[int]:
@@ -190,12 +218,12 @@ class Frame:
             yield position
 
     def _framed(self, lines: Sequence[Line | None], widths: Sequence[int]) -> Line:
-        edge = segment(self._glyphs.vertical, Tone.FRAME)
-        pad = segment(" ")
         framed: Line = []
         for line, width in zip(lines, widths, strict=True):
-            framed += [edge, pad, *(line if line is not None else blank(width)), pad]
-        return [*framed, edge]
+            content = line if line is not None else blank(width)
+            framed += (self._upright, _PAD, *content, _PAD)
+        framed.append(self._upright)
+        return framed
 
     def _rule(self, above: tuple[int, ...], below: tuple[int, ...]) -> Line:
         g = self._glyphs
@@ -217,15 +245,15 @@ class Frame:
         room = self.title_room
         right_width = sum(span.width for span in right)
         shown = [s for s in _clipped(left, max(room - right_width, 0), g) if s.text.strip()]
-        used = sum(cell_len(s.text) for s in shown)
-        filler = "".join(
-            g.tee_up if 2 + used + offset in cuts else g.horizontal
-            for offset in range(room - used - right_width)
-        )
+        used = sum(cells(s.text) for s in shown)
+        filler = [g.horizontal] * (room - used - right_width)
+        for position in cuts:
+            if 0 <= position - 2 - used < len(filler):
+                filler[position - 2 - used] = g.tee_up
         return [
             segment(first + g.horizontal, Tone.FRAME),
             *shown,
-            segment(filler, Tone.FRAME),
+            segment("".join(filler), Tone.FRAME),
             *(segment(span.text, span.tone) for span in right),
             segment(g.horizontal + last, Tone.FRAME),
         ]

@@ -118,7 +118,7 @@ class LiveTerminal:
         # A narrower terminal has wrapped the old panel: its lines cannot be found again.
         narrower = columns < self._size[0]
         drawn = render(build(self._state.snapshot()), columns, height or lines, self._glyphs)
-        if not canvas.draw(self._painter.paint(drawn, columns), clear=narrower):
+        if not canvas.draw(self._painter.paint(drawn), clear=narrower):
             return False
         self._size = (columns, lines)
         return True

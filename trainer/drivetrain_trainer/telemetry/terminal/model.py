@@ -54,6 +54,19 @@ _ELSEWHERE = frozenset(
 flight since the last report, are of use in the backend alone."""
 
 
+def _group(prefixes: tuple[str, ...], but: tuple[str, ...] = ()) -> tuple[str, ...]:
+    return tuple(
+        tag
+        for tag in METRICS
+        if tag not in _ELSEWHERE and tag.startswith(prefixes) and not tag.startswith(but)
+    )
+
+
+_METRICS = _group(("Loss/", "Policy/"))
+_DIAGNOSTICS = _group(_TRAINING, but=_TRANSPORT)
+_GAUGED = _group(_TRANSPORT)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything the panel is made from, at one moment."""
@@ -156,9 +169,9 @@ def build(snapshot: Snapshot) -> PanelModel:
         progress=progress(snapshot),
         steps_per_second=means.get(timeline.TOTAL_FPS),
         rows_per_second=snapshot.rows_per_second,
-        metrics=tuple(_metric_rows(means, ("Loss/", "Policy/"))),
-        diagnostics=tuple(_metric_rows(means, _TRAINING, but=_TRANSPORT, indented=True)),
-        transport=tuple(_metric_rows(means, _TRANSPORT, indented=True)),
+        metrics=tuple(_metric_rows(means, _METRICS)),
+        diagnostics=tuple(_metric_rows(means, _DIAGNOSTICS, indented=True)),
+        transport=tuple(_metric_rows(means, _GAUGED, indented=True)),
         rewards=_rewards(snapshot),
         reward_terms=TermGroup("Reward terms", _terms(snapshot, _REWARD)),
         other_terms=_other_terms(snapshot),
@@ -186,19 +199,12 @@ def progress(snapshot: Snapshot) -> Progress:
 
 
 def _metric_rows(
-    means: Mapping[str, float],
-    prefixes: tuple[str, ...],
-    *,
-    but: tuple[str, ...] = (),
-    indented: bool = False,
+    means: Mapping[str, float], tags: tuple[str, ...], *, indented: bool = False
 ) -> list[MetricRow]:
     return [
-        MetricRow(metric.label, _text(metric, means[tag]), indented)
-        for tag, metric in METRICS.items()
+        MetricRow(METRICS[tag].label, _text(METRICS[tag], means[tag]), indented)
+        for tag in tags
         if tag in means
-        and tag not in _ELSEWHERE
-        and tag.startswith(prefixes)
-        and not tag.startswith(but)
     ]
 
 
