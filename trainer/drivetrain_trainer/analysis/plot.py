@@ -202,7 +202,7 @@ def render(runs: Sequence[PlottedRun], options: Options, output: Path) -> None:
     panels = _panels(runs, groups, options)
     with mpl.rc_context(RC):
         made = _figure(panels, options.title or _title(groups, options))
-        _save(made, output)
+        save(made, output)
 
 
 def _panels(runs: Sequence[PlottedRun], groups: Groups, options: Options) -> list[_Panel]:
@@ -283,8 +283,8 @@ def _places(panels: Sequence[_Panel]) -> list[tuple[int, int]]:
     return places
 
 
-def _save(made: Drawing, output: Path) -> None:
-    """Write in one step: a reader never sees half a picture."""
+def save(made: Drawing, output: Path) -> None:
+    """Write a figure in one step: a reader never sees half a picture."""
     suffix = output.suffix.lower()
     undated = {"Date": None} if suffix == ".svg" else None
     picture = io.BytesIO()

@@ -89,8 +89,8 @@ Examples:
     type=click.Choice(["auto", "minmax", "raw"]),
     default="auto",
     show_default=True,
-    help="Without references: least and greatest final return of the runs compared, or returns "
-    "as they are; auto takes these for a single task.",
+    help="Without references: minmax makes 0 of the least return that a run begins or ends with "
+    "and 1 of the greatest final one, raw takes returns as they are; auto is raw for one task.",
 )
 @click.option(
     "--threshold",

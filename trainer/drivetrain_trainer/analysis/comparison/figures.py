@@ -29,8 +29,10 @@ ROW: Final = 0.36
 MOST_PAIRS: Final = 15
 """More pairs are in the table alone."""
 _COLUMNS: Final = 2
-_NAME: Final = 26
+_NAME: Final = 28
 """Letters of a side's name in a figure."""
+_NARROW: Final = 16
+"""Letters up to which two names stand beside each other."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ def _scores(found: Comparison) -> Figure:
         for place, one in enumerate(found.sides):
             _point(axes, place, one.final, "o")
             _point(axes, place, one.area, "D", below=0.22)
-        _rows(axes, [one.side for one in found.sides])
-        axes.set_xlabel(words.score_name(found) + " ● and mean over training ◆")
+        _rows(axes, [short(one.side) for one in found.sides])
+        axes.set_xlabel(words.score_name(found) + " ● and mean over training ◆", loc="right")
 
     metric = "scores" if found.scaled else "returns"
     return Figure(
@@ -92,7 +94,8 @@ def _scores(found: Comparison) -> Figure:
         reading=(
             f"Circles: mean of the middle half of all final {metric}; diamonds: the same of their "
             "mean over training, which rewards learning early. Bars are 95 % stratified bootstrap "
-            "intervals. Further right is better; bars that hardly overlap are a real difference."
+            "intervals. Further right is better. Bars apart show a difference; where they overlap, "
+            "the probability of improvement says more."
         ),
         says="; ".join(
             f"{one.side}: final {words.estimate(one.final)}, over training "
@@ -111,7 +114,7 @@ def _improvement(found: Comparison) -> Figure:
         axes.axvline(0.5, color="#808080", linewidth=1, linestyle=":")
         for place, pair in enumerate(pairs):
             _point(axes, place, pair.improvement, "o", ink="#000000")
-        _rows(axes, [f"{short(pair.ours)} > {short(pair.theirs)}" for pair in pairs])
+        _rows(axes, [f"{short(pair.ours)}\n> {short(pair.theirs)}" for pair in pairs])
         axes.set_xlim(-0.03, 1.03)
         axes.set_xlabel("probability of improvement")
 
@@ -128,7 +131,7 @@ def _improvement(found: Comparison) -> Figure:
             f"{pair.ours} above {pair.theirs}: {words.share(pair.improvement)}" for pair in pairs
         ),
         draw=draw,
-        height=1.0 + ROW * max(len(pairs), 2),
+        height=1.0 + 1.3 * ROW * max(len(pairs), 2),
     )
 
 
@@ -140,7 +143,7 @@ def _profile(found: Comparison) -> Figure:
         axes.set_ylim(-0.03, 1.03)
         axes.set_ylabel("share of runs above")
         axes.set_xlabel(words.score_name(found))
-        _legend(axes, len(found.sides))
+        _legend(axes, found)
 
     return Figure(
         key="profile",
@@ -156,7 +159,7 @@ def _profile(found: Comparison) -> Figure:
             for one in found.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(len(found.sides)),
+        height=HEIGHT + _legend_height(found),
     )
 
 
@@ -171,7 +174,7 @@ def _training(found: Comparison) -> Figure:
             _curve(axes, place, one.over_training, f"{short(one.side)} ({one.runs})")
         axes.set_ylabel("score")
         axes.set_xlabel("share of a task's steps")
-        _legend(axes, len(found.sides))
+        _legend(axes, found)
 
     return Figure(
         key="training",
@@ -187,7 +190,7 @@ def _training(found: Comparison) -> Figure:
             for one in found.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(len(found.sides)),
+        height=HEIGHT + _legend_height(found),
     )
 
 
@@ -214,7 +217,7 @@ def _efficiency(found: Comparison, task: TaskResult) -> Figure:
             for one in task.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(len(found.sides)),
+        height=HEIGHT + _legend_height(found),
     )
 
 
@@ -237,7 +240,7 @@ def _time(found: Comparison, task: TaskResult) -> Figure:
             for one in task.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(len(found.sides)),
+        height=HEIGHT + _legend_height(found),
     )
 
 
@@ -245,7 +248,7 @@ def _curves(axes: Drawing, found: Comparison, task: TaskResult, pick: Callable[.
     for place, one in enumerate(task.sides):
         _curve(axes, place, pick(one), f"{short(one.side)} ({one.runs})")
     axes.set_ylabel(task.scores.metric.words)
-    _legend(axes, len(found.sides))
+    _legend(axes, found)
 
 
 def _curve(axes: Drawing, place: int, curve: Curve, label: str) -> None:
@@ -270,7 +273,7 @@ def _point(
 
 
 def _rows(axes: Drawing, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.set_yticks(range(len(names)), [plain(name) for name in names])
     axes.set_ylim(max(len(names), 2) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
@@ -282,7 +285,7 @@ def _line(axes: Drawing, place: int, x: np.ndarray, y: np.ndarray, label: str) -
 
 def plain(label: str) -> str:
     """A label that matplotlib shows as it is: no formula, and never hidden."""
-    escaped = label.replace("$", r"\$")
+    escaped = words.clean(label).replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped
 
 
@@ -293,20 +296,25 @@ def _band(
         axes.fill_between(x, low, high, color=colour(place), alpha=0.18, linewidth=0)
 
 
-def _legend(axes: Drawing, count: int) -> None:
-    if count > 1:
+def _legend(axes: Drawing, found: Comparison) -> None:
+    if len(found.sides) > 1:
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),
-            ncols=_COLUMNS,
+            ncols=_legend_columns(found),
             fontsize="small",
             borderaxespad=0,
             handlelength=2.2,
         )
 
 
-def _legend_height(count: int) -> float:
-    return 0.0 if count < _COLUMNS else 0.2 * -(-count // _COLUMNS)
+def _legend_columns(found: Comparison) -> int:
+    return _COLUMNS if max(len(one.side) for one in found.sides) <= _NARROW else 1
+
+
+def _legend_height(found: Comparison) -> float:
+    count = len(found.sides)
+    return 0.0 if count == 1 else 0.2 * -(-count // _legend_columns(found))
 
 
 def as_svg(figure: Figure) -> str:
@@ -344,7 +352,7 @@ def save(found: Comparison, output: Path) -> None:
                 axes = canvas.add_subplot(grid[row, column])
                 one.draw(axes)
                 legend = axes.get_legend() is not None
-                pad = 6 + (72 * _legend_height(len(found.sides)) if legend else 0)
+                pad = 6 + (72 * _legend_height(found) if legend else 0)
                 axes.set_title(plain(one.title), loc="left", fontsize="medium", pad=pad)
         picture = io.BytesIO()
         undated = {"Date": None} if suffix == ".svg" else None

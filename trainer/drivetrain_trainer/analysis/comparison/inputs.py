@@ -115,12 +115,11 @@ def _by_argument(parsed: Sequence[_Argument], records: _Records) -> list[Found]:
     found: list[Found] = []
     for argument, name in zip(parsed, names, strict=True):
         runs = list(_once(_runs(argument, records)))
-        kinds = dict.fromkeys(one.side for one in runs)
+        kinds = {one.side for one in runs} - {UNKNOWN_SIDE}
+        alone = len(parsed) == 1 and argument.name is None
         for one in runs:
-            side = one.side if len(parsed) == 1 and argument.name is None else None
-            if len(kinds) == 1:
-                side = name
-            found.append(replace(one, side=side or f"{name} · {one.side}"))
+            several = one.side if alone else f"{name} · {one.side}"
+            found.append(replace(one, side=name if len(kinds) <= 1 else several))
     return found
 
 
@@ -149,11 +148,11 @@ def _runs(argument: _Argument, records: _Records) -> Iterator[Found]:
         for root, record in suites.items()
         for member in record.members
     }
-    inside = [path.resolve() for path in argument.paths]
     listed = {folder.resolve() for folder in folders}
     for path in members:
-        if path not in listed and any(path == top or top in path.parents for top in inside):
-            folders.append(path)
+        top = next((top for top in argument.paths if path.is_relative_to(top.resolve())), None)
+        if top is not None and path not in listed:
+            folders.append(top / path.relative_to(top.resolve()))
     if not folders:
         raise ComparisonError("; ".join(reasons))
     variants = _Variants(suites.values())

@@ -7,6 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from drivetrain_trainer.analysis.comparison.words import clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -31,7 +33,7 @@ def element(name: str, *content: str, **attributes: str | None) -> Markup:
         attributes: With ``_`` for ``-``, and after ``class``; left out where None.
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(clean(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -40,7 +42,9 @@ def element(name: str, *content: str, **attributes: str | None) -> Markup:
 
 def joined(parts: Iterable[str]) -> Markup:
     """Parts one after the other, each escaped where it is no markup."""
-    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+    return Markup(
+        "".join(part if isinstance(part, Markup) else escape(clean(part)) for part in parts)
+    )
 
 
 def table(
@@ -107,7 +111,7 @@ def inline_svg(picture: str, *, key: str, title: str, description: str) -> Marku
     root.set("aria-labelledby", f"{key}-title {key}-desc")
     for place, (kind, words) in enumerate((("title", title), ("desc", description))):
         told = ET.Element(f"{{{_SVG}}}{kind}", {"id": f"{key}-{kind}"})
-        told.text = words
+        told.text = clean(words)
         root.insert(place, told)
     return Markup(ET.tostring(root, encoding="unicode"))
 

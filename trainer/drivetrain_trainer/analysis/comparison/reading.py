@@ -29,8 +29,8 @@ TRAINING: Final = "Train/mean_reward"
 _ITERATION: Final = "Train/iteration"
 _UNREADABLE: Final = (RunFolderError, SchemaError, FileChangedError, OSError)
 _NOT_SETTINGS: Final = ("run", "schema_version")
-_MANY: Final = 4
-"""From so many runs on, their reading is told of."""
+_MANY: Final = 10
+"""From so many runs on their reading is told of, so many times at most."""
 
 
 class Standing(StrEnum):
@@ -117,7 +117,7 @@ def read_runs(found: Sequence[Found], tell: Callable[[str], None]) -> list[Compa
     sides = {side: place for place, side in enumerate(dict.fromkeys(one.side for one in found))}
     runs = []
     for number, one in enumerate(found, start=1):
-        if len(found) >= _MANY:
+        if len(found) >= _MANY and number % -(-len(found) // _MANY) == 0:
             tell(f"reading {number} of {len(found)}: {one.path}")
         runs.append(_read(one))
     return sorted(

@@ -17,7 +17,7 @@ from drivetrain_trainer.analysis.comparison.markup import (
     joined,
     table,
 )
-from drivetrain_trainer.analysis.quantities import percent, span
+from drivetrain_trainer.analysis.quantities import percent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,14 +177,14 @@ def _times(found: Comparison, around: Circumstances) -> list[Markup]:
             _named(found, one.side),
             one.stage,
             str(one.runs),
-            span(one.mean_seconds),
-            span(one.total_seconds),
+            words.duration(one.mean_seconds),
+            words.duration(one.total_seconds),
             one.hardware,
         )
         for one in around.times
     ]
     head = ("Side", "Stage", "Runs", "Mean", "Sum", "Hardware")
-    kinds = (None, None, _NUMBER, _NUMBER, _NUMBER, "why")
+    kinds = (None, None, _NUMBER, _NUMBER, _NUMBER, "line")
     return [table("Wall time of stages", head, rows, kinds)] if rows else []
 
 

@@ -6,7 +6,6 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from drivetrain_trainer.analysis.comparison import words
-from drivetrain_trainer.analysis.quantities import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,7 @@ def as_text(found: Comparison, around: Circumstances, width: int) -> str:
         _settings(found, around),
         _left_out(found, width),
     ]
-    return "\n\n".join(block for block in blocks if block)
+    return words.clean("\n\n".join(block for block in blocks if block))
 
 
 def _wrapped(text: str, width: int) -> str:
@@ -45,13 +44,13 @@ def _wrapped(text: str, width: int) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell: the first to the left, the others to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
+    """Columns as wide as their widest cell, to the right but for the first and column `left`."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     return "\n".join(
         _GAP.join(
-            cell.rjust(wide) if at else cell.ljust(wide)
+            cell.ljust(wide) if at in (0, left) else cell.rjust(wide)
             for at, (cell, wide) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
@@ -102,13 +101,14 @@ def _times(around: Circumstances) -> str:
         (
             f"{one.side}: {one.stage}",
             str(one.runs),
-            span(one.mean_seconds),
-            span(one.total_seconds),
+            words.duration(one.mean_seconds),
+            words.duration(one.total_seconds),
             one.hardware,
         )
         for one in around.times
     ]
-    return table(("STAGE", "RUNS", "MEAN", "SUM", "HARDWARE"), rows) if rows else ""
+    head = ("STAGE", "RUNS", "MEAN", "SUM", "HARDWARE")
+    return table(head, rows, left=len(head) - 1) if rows else ""
 
 
 def _settings(found: Comparison, around: Circumstances) -> str:

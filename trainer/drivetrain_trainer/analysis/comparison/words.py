@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_trainer.analysis.comparison.statistics import FEW_RUNS
-from drivetrain_trainer.analysis.quantities import percent
+from drivetrain_trainer.analysis.quantities import percent, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
 NO_VALUE: Final = "-"
 _THOUSAND: Final = 1_000.0
-_HUNDRED: Final = 100.0
 _TEN: Final = 10.0
 _MILLION: Final = 1_000_000.0
 
 
+def clean(text: str) -> str:
+    """Words that came with a run, without what a terminal or a page would take as a command."""
+    shown = text.encode("utf-8", "replace").decode("utf-8")
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in shown)
+
+
 def number(value: float) -> str:
-    """A return or score with what digits it deserves: 4,612, 87.3, 0.912."""
+    """A return or score with three digits, or all before the point: 4,612, 87.3, 0.912."""
     if not math.isfinite(value):
         return NO_VALUE
-    size = abs(value)
-    if size >= _THOUSAND:
+    if abs(value) >= _THOUSAND - 0.5:
         return f"{value:,.0f}"
-    if size >= _HUNDRED:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if size >= _TEN else f"{value:.3f}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def estimate(found: Estimate) -> str:
@@ -56,6 +58,11 @@ def steps(value: float) -> str:
     if value >= _MILLION:
         return f"{value / _MILLION:.3g}M"
     return f"{value / _THOUSAND:.3g}k" if value >= _THOUSAND else f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A time, with a digit more where it is short: 0.8 s, 4 min 20 s."""
+    return f"{seconds:.2g} s" if seconds < _TEN else span(seconds)
 
 
 def reached(side: TaskSide) -> str:
@@ -89,13 +96,15 @@ def headline(found: Comparison) -> str:
     odds = f"a run of {best.side} ends above one of {second.side} in {share(pair.improvement)}"
     if pair.difference.interval is None:
         return (
-            f"Not to be told which is better on {where}: {_alone(best, second)}, so that nothing "
-            f"is known of its spread ({best.side} has the higher {name}, {number(best.final.value)}"
+            f"It cannot be told which is better on {where}: {_alone(best, second)}, so that "
+            f"nothing is known of the spread ({best.side} has the higher {name}, {number(best.final.value)}"
             f" against {number(second.final.value)} of {second.side})."
         )
     if 0.0 in pair.difference.interval:
         return f"No difference can be told on {where}: {best.side} has {against}; {odds} of cases."
-    return f"{best.side} is better on {where}: {against}; {odds} of cases."
+    few = min(best.fewest, second.fewest) < FEW_RUNS
+    verdict = "seems better" if few else "is better"
+    return f"{best.side} {verdict} on {where}: {against}; {odds} of cases."
 
 
 def _alone(*sides: SideResult) -> str:
