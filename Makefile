@@ -14,7 +14,7 @@ IMAGE_ARGS = $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(TAG) \
   --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test programs lint format typecheck panel docs bench nightly crd images e2e clean
+.PHONY: help demo test programs lint format typecheck panel docs bench nightly chaos crd images e2e clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,9 +66,14 @@ docs: $(VENV)/.dev ## Build the documentation into site/
 bench: $(VENV)/.dev ## Side-by-side measurements into build/bench (NAME=... picks one)
 	$(BIN)/python -m tests.bench $(NAME)
 
-nightly: $(VENV)/.dev ## Long trials: learning curves, soaks
+nightly: $(VENV)/.dev ## Long trials: learning curves, soaks, chaos
 	$(BIN)/python -m pytest -m "nightly and not gpu" --timeout 7200
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/unit --timeout 7200 -m "not nightly and not gpu and not slow"
+
+chaos: $(VENV)/.dev ## Chaos trials alone (SEED=... TRIALS=... FAULT="disk full")
+	$(if $(SEED),DRIVETRAIN_CHAOS_SEED=$(SEED)) $(if $(TRIALS),DRIVETRAIN_CHAOS_TRIALS=$(TRIALS)) \
+	  $(if $(FAULT),DRIVETRAIN_CHAOS_FAULT="$(FAULT)") $(BIN)/python -m pytest -s -m nightly \
+	  tests/e2e/local/test_chaos.py
 
 crd: $(VENV)/.dev ## Write the CRD generated from the models
 	$(BIN)/python -m drivetrain_api.crd

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.chaos.arena import Arena
 from tests.support.chaos.means import Means
-from tests.support.chaos.plan import Fault, Plan, plan_of
+from tests.support.chaos.plan import Fault, Plan, Topology, Victim, When, plan_of
 from tests.support.chaos.trial import PATIENCE_S, run_trial
 from tests.support.chaos.watch import Watch
 
@@ -66,3 +67,25 @@ def tried(plan: Plan, means: Means, folder: Path, stall_s: int) -> None:
 def test_a_troubled_run_ends_well(seed: int, means: Means, tmp_path: Path, stall_s: int) -> None:
     fault = Fault(FAULT) if FAULT is not None else None
     tried(plan_of(seed, means.faults, fault), means, tmp_path, stall_s)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [Fault.PAUSE, Fault.CLOCK, Fault.DISK_FULL, Fault.FILE_LIMIT])
+def test_a_few_faults_of_each_day(fault: Fault, means: Means, tmp_path: Path) -> None:
+    if fault not in means.faults:
+        pytest.skip(f"this machine has no means for {fault}")
+    drawn = plan_of(7, fault=fault)
+    victim = Victim.COMMAND if fault is Fault.CLOCK else Victim.RANK
+    plan = replace(
+        drawn,
+        topology=Topology.ALONE,
+        task="inverted_pendulum",
+        steps=600,
+        rank=0,
+        victim=victim,
+        when=When.STEPS,
+        part=0.3,
+        delay_s=0.0,
+        lasts_s=1.0,
+    )
+    tried(plan, means, tmp_path, 600)

@@ -48,7 +48,7 @@ def expected(plan: Plan) -> Expected:
         Ending(("Stalled",), r"no progress for \d+ s"),
     )
     full = Expected((Ending(("AttemptFailed", "NonRetryableExit"), _FULL),), may_fail=True)
-    limited = Ending(("AttemptFailed",), r"File too large|an outcome")
+    limited = Ending(("AttemptFailed",), r"File too large")
     memory = Ending(("OOMKilled",), r"memory|OOM")
     return {
         Fault.KILL: Expected((_killed(plan),), certain=certain),

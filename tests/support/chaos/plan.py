@@ -29,7 +29,7 @@ class Fault(StrEnum):
     STATE_FULL = "state full"
     """No byte left for the executor's own state nor for the run, for a while."""
     FILE_LIMIT = "file limit"
-    """A rank may write to no file any more: what a quota does."""
+    """A rank may write to no file of more than a few KiB any more: what a quota does."""
     MEMORY = "memory"
     """The memory cgroup filled to its limit, so that the kernel kills one process."""
     NETWORK = "network"

@@ -34,6 +34,8 @@ while lives(int(sys.argv[1])):
     blocks.append(block)
 """
 """Takes memory until a process is killed for it."""
+FILE_BYTES = 16 << 10
+"""Enough to say how a rank ended, too little for a checkpoint."""
 ROOM = 192 << 20
 """Of the memory cgroup, when it begins to fill."""
 
@@ -130,7 +132,7 @@ def _append(descriptor: int, size: int) -> None:
 
 def _limit_files(plan: Plan, arena: Arena, victim: psutil.Process) -> Trouble:
     del plan, arena
-    resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (0, 0))
+    resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     return Trouble()
 
 
