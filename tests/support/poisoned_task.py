@@ -27,7 +27,7 @@ RAIL = """
     </body>
   </worldbody>
   <actuator>
-    <motor name="push" joint="x" gear="{gear}" ctrlrange="-1 1" ctrllimited="{limited}"/>
+    <motor name="push" joint="x" gear="{gear}" ctrlrange="-{span} {span}"/>
   </actuator>
 </mujoco>
 """
@@ -46,8 +46,9 @@ class PoisonParameters(TaskParameters):
     """Force of a unit of control; 1e13 blows the simulation up."""
 
 
-def rail(*, gear: float = 1.0, limited: bool = True) -> str:
-    return RAIL.format(gear=gear, limited=str(limited).lower())
+def rail(*, gear: float = 1.0, span: float = 1.0) -> str:
+    """A point that is pushed by up to `span` units of control, each of `gear` newtons."""
+    return RAIL.format(gear=gear, span=span)
 
 
 def make(request: EnvRequest, parameters: PoisonParameters) -> ManagerEnv:

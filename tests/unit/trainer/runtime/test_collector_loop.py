@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from learner_side import LAYOUT, SOON, LearnerSide, actions, make_transport, set
 from scripted_env import ACTION_DIM, EPISODE_LENGTH, ScriptedEnv, ScriptedFactory
 from torch import Tensor
 
-from drivetrain_trainer.envs.vector_env import StepTimings
-from drivetrain_trainer.runtime.collector import CollectorBoot
+from drivetrain_trainer.envs.vector_env import StepOutcome, StepTimings
+from drivetrain_trainer.runtime.collector import CollectorBoot, EnvFactory
 from drivetrain_trainer.runtime.collector_loop import Collector, _PhaseClock
 from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
 from drivetrain_trainer.runtime.descriptors import Channel
@@ -46,7 +47,7 @@ class Run:
 
     def __init__(
         self,
-        script: ScriptedFactory = ScriptedFactory(),  # noqa: B008  # frozen
+        script: EnvFactory = ScriptedFactory(),  # noqa: B008  # frozen
         runtime: RuntimeSettings | None = None,
         **boot: Any,
     ) -> None:
@@ -140,6 +141,95 @@ def test_every_row_arrives_in_order_but_those_of_worlds_that_diverged(
     counters = run.transport.ingress.counters()
     assert counters.occupancy == 0
     assert (counters.ingress_slot_rows, counters.early_returns) == (slot_rows, 0)
+
+
+@dataclass(frozen=True)
+class SpoiltFactory:
+    """Environments that take for valid what is not: of a foreign framework, say."""
+
+    spoil: Callable[[int, int, StepOutcome], None]
+    """Changes the outcome of a step, given the number of the step and of environments."""
+
+    def __call__(self, *, num_envs: int, seed: int) -> ScriptedEnv:
+        spoil = self.spoil
+
+        class Spoilt(ScriptedEnv):
+            def step(self, action: Tensor) -> StepOutcome:
+                number = self._steps
+                outcome = super().step(action)
+                spoil(number, num_envs, outcome)
+                return outcome
+
+        return Spoilt(ScriptedFactory(), num_envs, seed)
+
+
+@pytest.mark.parametrize("env", [0, 3, 6])
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [("reward", "reward"), ("next_observation", "next observation column 2")],
+)
+def test_a_bad_number_that_the_environment_takes_for_valid_is_left_out(
+    start: Starter, capacity: int, env: int, field: str, place: str
+) -> None:
+    groups = {1: (7,), 2: (4, 3), 3: (3, 2, 2)}[capacity]
+    group, own = next(
+        (group, env - sum(groups[:group]))
+        for group in range(capacity)
+        if env < sum(groups[: group + 1])
+    )
+    steps: dict[int, int] = {}
+
+    def spoil(number: int, num_envs: int, outcome: StepOutcome) -> None:
+        # Groups step one after the other; those of a size are told apart by their turn.
+        turn = steps[number] = steps.get(number, -1) + 1
+        if (number, turn) == (4, group):
+            values: Tensor = getattr(outcome, field)
+            values.view(num_envs, -1)[own, -1] = torch.nan
+
+    run = start(SpoiltFactory(spoil), settings(num_envs=7, capacity=capacity))
+    run.learner.serve(12)
+    run.learner.settle()
+    rows = LAYOUT.view(run.learner.rows)
+    arrived = [(tick, one) for tick in range(12) for one in range(7) if (tick, one) != (4, env)]
+    local = [one - sum(groups[:g]) for g in range(capacity) for one in range(*_span(groups, g))]
+    assert rows.observation[:, 0].tolist() == [float(local[one]) for _, one in arrived]
+    assert run.learner.rows.isfinite().all()
+    report = run.report()
+    assert report is not None
+    assert report.totals.invalid_rows == 1
+    assert report.metrics["Train/invalid_rows"] == 1.0
+    assert report.totals.instability == {"nonfinite": 1}
+    assert str(report.totals.first_unsound) == f"tick 4, env {env}: {place} is nan"
+    # Of two episodes an environment in 12 ticks, the spoilt one has no return.
+    assert report.totals.episodes == 2 * 7 - 1
+    assert report.metrics["Train/mean_reward"] < torch.inf
+
+
+def _span(groups: tuple[int, ...], group: int) -> tuple[int, int]:
+    return sum(groups[:group]), sum(groups[: group + 1])
+
+
+def test_an_action_of_the_policy_that_is_no_number_is_named(start: Starter) -> None:
+    class Deaf(ScriptedEnv):
+        def step(self, action: Tensor) -> StepOutcome:
+            return super().step(torch.zeros_like(action))
+
+    def make(*, num_envs: int, seed: int) -> ScriptedEnv:
+        return Deaf(ScriptedFactory(), num_envs, seed)
+
+    run = start(make, settings(num_envs=4))
+    run.learner.serve(2)
+    run.learner.settle()
+    action = actions(2, 4)
+    action[3, 1] = torch.nan
+    run.learner.port.respond(2, 2, action)
+    run.learner.tick += 1
+    run.learner.settle()
+    report = run.report()
+    assert report is not None
+    assert str(report.totals.first_unsound) == "tick 2, env 3: action column 1 is nan"
+    assert report.totals.invalid_rows == 1
 
 
 @pytest.mark.parametrize("capacity", [2, 4])

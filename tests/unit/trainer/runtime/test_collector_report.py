@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -12,6 +13,7 @@ from drivetrain_api.metrics import (
     Unit,
     UnknownMetricError,
 )
+from drivetrain_trainer.envs.soundness import UnsoundElement
 from drivetrain_trainer.runtime.collector_loop import _ENV_TIMING
 from drivetrain_trainer.runtime.collector_report import (
     CollectorPhase,
@@ -20,7 +22,8 @@ from drivetrain_trainer.runtime.collector_report import (
     flight_gauges,
 )
 from drivetrain_trainer.runtime.inference_flight import InferenceFlight
-from drivetrain_trainer.runtime.metrics_board import BoardReport
+from drivetrain_trainer.runtime.metrics_board import NAME_BYTES, BoardReport
+from drivetrain_trainer.runtime.row_guard import Sighting
 
 FLIGHT = InferenceFlight(1, 2, 3, 4, 5, 6, 7)
 
@@ -40,6 +43,22 @@ def totals() -> CollectorTotals:
 
 def test_totals_come_back_from_the_board() -> None:
     assert CollectorTotals.decode(totals().encode()) == totals()
+
+
+@pytest.mark.parametrize("value", [None, -math.inf, 1e12])
+@pytest.mark.parametrize("place", ["reward term 'alive'", "reward term '" + "\u00e4:" * 100])
+def test_the_first_unsound_element_comes_back_from_the_board(
+    place: str, value: float | None
+) -> None:
+    made = totals()
+    made.first_unsound = Sighting(123, UnsoundElement(7, place, value))
+    encoded = made.encode()
+    assert all(len(name.encode()) <= NAME_BYTES for name in encoded)
+    found = CollectorTotals.decode(encoded).first_unsound
+    assert found is not None
+    assert (found.tick, found.element.env, found.element.value) == (123, 7, value)
+    assert place.startswith(found.element.place)
+    assert len(found.element.place) >= min(len(place), 60)
 
 
 def test_a_report_covers_what_happened_since_the_last_one() -> None:
