@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from drivetrain_trainer.runtime.ingress_consumer import DRAIN_TIMEOUT_S
 from drivetrain_trainer.tracing import NULL_TRACER
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from drivetrain_trainer.runtime.doorbell import Interrupt, Meanwhile
+    from drivetrain_trainer.runtime.doorbell import Meanwhile
     from drivetrain_trainer.runtime.ingress_consumer import IngressConsumer
     from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
     from drivetrain_trainer.tracing import Tracer
@@ -44,8 +43,11 @@ class ReplayRing(Protocol):
     layout: RowLayout
     capacity: int
     """Rows the ring holds."""
-    h2d_submit_ms: float | None
-    """CPU time of the latest span's submission to the device; None where there was none."""
+
+    @property
+    def h2d_submit_ms(self) -> float | None:
+        """CPU time of the latest span's submission to the device; None where there was none."""
+        ...
 
     @property
     def size(self) -> int:
@@ -60,15 +62,16 @@ class ReplayRing(Protocol):
         """What the waiting learner must do so that rows through this tick find room."""
         ...
 
-    def commit(self, through_tick: int, *, interrupt: Interrupt | None = None) -> int:
+    def commit(self, through_tick: int) -> int:
         """Make exactly the rows through this tick visible, waiting for them.
+
+        The wait is short: whoever asks for the next tick has published this one's rows.
 
         Returns:
             Rows that can be sampled.
 
         Raises:
-            PeerDiedError, StaleTickError, StopRequestedError, ProtocolError: as of
-                `IngressConsumer.drain`.
+            PeerDiedError, StaleTickError, ProtocolError: as of `IngressConsumer.drain`.
         """
         ...
 
@@ -77,7 +80,10 @@ class ReplayRing(Protocol):
         ...
 
     def prefetch(self, iteration: int, updates: int, batch_size: int, *, through_tick: int) -> None:
-        """Announce the next `sample` and the tick through which it will see rows."""
+        """Announce the next `sample` and the tick through which it will see rows.
+
+        An announcement that does not come true costs a gather and changes no batch.
+        """
         ...
 
     def sample(self, iteration: int, updates: int, batch_size: int) -> Batch:
@@ -187,7 +193,17 @@ class RingPosition:
                 f"stored replay holds {found[0]} rows of width {found[1]}; "
                 f"this one {self.capacity} of width {width}"
             )
-        self.next, self.size = int(state["next"]), rows.shape[0]
+        size, following = rows.shape[0], int(state["next"])
+        full = size == self.capacity
+        if (
+            size > self.capacity
+            or not 0 <= following < self.capacity
+            or not (full or following == size % self.capacity)
+        ):
+            raise ReplayStateError(
+                f"stored replay of {self.capacity} rows holds {size}, the next one at {following}"
+            )
+        self.next, self.size = following, size
 
 
 class CpuReplay:
@@ -221,11 +237,9 @@ class CpuReplay:
         """See `ReplayRing.meanwhile`: rows are taken out by the waiting thread itself."""
         return self._attached().meanwhile(self.append, through_tick)
 
-    def commit(self, through_tick: int, *, interrupt: Interrupt | None = None) -> int:
+    def commit(self, through_tick: int) -> int:
         """See `ReplayRing.commit`."""
-        self._attached().drain(
-            self.append, through_tick, timeout_s=DRAIN_TIMEOUT_S, interrupt=interrupt
-        )
+        self._attached().drain(self.append, through_tick)
         return self.size
 
     def append(self, rows: Tensor) -> None:

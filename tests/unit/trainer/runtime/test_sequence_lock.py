@@ -137,9 +137,10 @@ def test_a_writer_that_is_stopped_in_a_write_is_stale_and_what_it_finished_is_ta
 ) -> None:
     board, writer = paused
     os.kill(writer.pid, signal.SIGSTOP)
-    with monkeypatch.context() as impatient, pytest.raises(StaleTickError):
+    with monkeypatch.context() as impatient:
         impatient.setattr(sequence_lock, "PATIENCE_S", 0.0)
-        board.read(writer.peer)
+        with pytest.raises(StaleTickError):
+            board.read(writer.peer)
     os.kill(writer.pid, signal.SIGCONT)
     writer.channel.send("go on")
     assert writer.receive() == "written"
