@@ -75,11 +75,13 @@ def _whole(watch: Watch) -> Iterator[str]:
     for path in watch.state.rglob(".*.json.*"):
         yield f"{path} is half of a file"
     if watch.directory is not None:
-        yield from _directory(watch.directory, complete=watch.status.get("phase") == "Complete")
+        yield from directory_faults(
+            watch.directory, complete=watch.status.get("phase") == "Complete"
+        )
 
 
-def _directory(directory: Path, *, complete: bool) -> Iterator[str]:
-    """Of a run that is complete nothing is missing, nor is any draft left."""
+def directory_faults(directory: Path, *, complete: bool) -> Iterator[str]:
+    """What is torn in a run directory; of a complete run nothing is missing, nor any draft left."""
     for name, model in (("run_summary.json", RunSummary), ("run_config.json", RunConfig)):
         if complete or (directory / name).exists():
             model.from_json((directory / name).read_text())
@@ -107,6 +109,21 @@ def _axis(plan: Plan, watch: Watch) -> Iterator[str]:
     path = watch.directory / "metrics.jsonl" if watch.directory is not None else None
     if path is None or not path.exists():
         return
+    yield from report_faults(path, watch.checkpoints, plan.checkpoint_steps)
+    if watch.status.get("phase") == "Complete":
+        summary = RunSummary.from_json((path.parent / "run_summary.json").read_text())
+        if summary.total_env_steps != plan.steps:
+            yield f"the run is complete after {summary.total_env_steps} of {plan.steps} steps"
+
+
+def report_faults(path: Path, checkpoints: dict[int, int], interval: int) -> Iterator[str]:
+    """What is wrong in a ``metrics.jsonl``.
+
+    Args:
+        path: The file, at rest.
+        checkpoints: Step of each checkpoint that was seen -> the newest attempt then.
+        interval: Steps between two checkpoints.
+    """
     reader = JsonlFile(path)
     list(reader)
     sessions = _sessions(path)
@@ -115,11 +132,7 @@ def _axis(plan: Plan, watch: Watch) -> Iterator[str]:
     for session in sessions:
         yield from _forward(session)
     for before, after in pairwise(sessions):
-        yield from _goes_on(before, after, plan, watch)
-    if watch.status.get("phase") == "Complete":
-        summary = RunSummary.from_json((path.parent / "run_summary.json").read_text())
-        if summary.total_env_steps != plan.steps:
-            yield f"the run is complete after {summary.total_env_steps} of {plan.steps} steps"
+        yield from _goes_on(before, after, checkpoints, interval)
 
 
 def _forward(session: Session) -> Iterator[str]:
@@ -130,15 +143,17 @@ def _forward(session: Session) -> Iterator[str]:
         yield f"attempt {attempt} reports steps in no order: {reports}"
 
 
-def _goes_on(before: Session, after: Session, plan: Plan, watch: Watch) -> Iterator[str]:
+def _goes_on(
+    before: Session, after: Session, checkpoints: dict[int, int], interval: int
+) -> Iterator[str]:
     """From the newest checkpoint that was there: none may be lost, none be made up."""
     attempt, start, _ = after
     if attempt <= before[0]:
         yield f"attempt {attempt} wrote after attempt {before[0]}"
-    newest = max((step for step, by in watch.checkpoints.items() if by < attempt), default=0)
+    newest = max((step for step, by in checkpoints.items() if by < attempt), default=0)
     if start < newest:
         yield f"attempt {attempt} went on at {start}, though there was a checkpoint at {newest}"
-    reached = max([before[1], *before[2]]) + plan.checkpoint_steps
+    reached = max([before[1], *before[2]]) + interval
     if start > max(reached, newest):
         yield f"attempt {attempt} went on at {start}: attempt {before[0]} never came there"
 
