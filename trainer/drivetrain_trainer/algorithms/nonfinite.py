@@ -39,8 +39,27 @@ def describe_batch(batch: Batch) -> list[str]:
     return findings
 
 
-def describe_tensors(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
-    """Those of the named tensors that hold non-finite values; waits for the device."""
-    return [
-        f"parameter {name}" for name, tensor in tensors if not bool(torch.isfinite(tensor).all())
+def describe_tensors(tensors: Iterable[tuple[str, Tensor]], kind: str = "parameter") -> list[str]:
+    """Those of the named tensors that hold non-finite values; waits for the device.
+
+    Args:
+        tensors: By name.
+        kind: What they are.
+
+    Returns:
+        A finding each of the first few: its first such element and how many there are. Of the
+        others the number.
+    """
+    found = [
+        f"{kind} {name}{_first(bad, tensor)} ({int(bad.sum())} of {bad.numel()})"
+        for name, tensor in tensors
+        if bool((bad := ~torch.isfinite(tensor)).any())
     ]
+    more = len(found) - _SHOWN
+    return [*found[:_SHOWN], *([f"and {more} more of them"] if more > 0 else [])]
+
+
+def _first(bad: Tensor, tensor: Tensor) -> str:
+    """Index and value of the first non-finite element."""
+    index = bad.nonzero()[0].tolist()
+    return f"{index or ''} is {float(tensor[tuple(index)]):g}"

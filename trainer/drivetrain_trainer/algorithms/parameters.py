@@ -7,10 +7,13 @@ in that type computes, and is refreshed from the master after each optimizer ste
 from __future__ import annotations
 
 import copy
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -54,6 +57,11 @@ class ParameterVector(Generic[M]):
         """Write the gradient of `loss` by these parameters, and by no others, into `gradient`."""
         gradients = torch.autograd.grad(loss, self._leaves)
         torch._foreach_copy_(self._slots, gradients)
+
+    def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        """What `backward` filled, by the parameters' names; nothing where nothing is trained."""
+        names = (name for name, _ in self.module.named_parameters())
+        return zip(names, self._slots, strict=False)
 
     def refresh(self) -> None:
         """Bring the computing copy up to the master's values."""

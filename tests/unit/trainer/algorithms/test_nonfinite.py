@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -34,5 +35,18 @@ def test_only_the_first_rows_are_listed(make_batch: Callable[..., Batch]) -> Non
 
 
 def test_tensors_are_named() -> None:
-    named = [("sound", torch.ones(3)), ("broken", torch.tensor([1.0, float("nan")]))]
-    assert describe_tensors(named) == ["parameter broken"]
+    named = [("sound", torch.ones(3)), ("broken", torch.tensor([[1.0, 2.0], [3.0, math.nan]]))]
+    assert describe_tensors(named) == ["parameter broken[1, 1] is nan (1 of 4)"]
+    assert describe_tensors([("alpha", torch.tensor(-math.inf))], "gradient of") == [
+        "gradient of alpha is -inf (1 of 1)"
+    ]
+
+
+def test_only_the_first_tensors_are_listed() -> None:
+    named = [(str(number), torch.full((2,), math.nan)) for number in range(5)]
+    assert describe_tensors(named) == [
+        "parameter 0[0] is nan (2 of 2)",
+        "parameter 1[0] is nan (2 of 2)",
+        "parameter 2[0] is nan (2 of 2)",
+        "and 2 more of them",
+    ]

@@ -295,6 +295,8 @@ class SacAgent:
         bound = self._config.max_nonfinite_updates
         if status.consecutive_skips >= bound:
             found = describe_tensors(self._named_tensors())
+            if not any("loss" in fault for fault in status.faults):  # that spoils all gradients
+                found += describe_tensors(self._update.named_gradients(), "gradient of")
             named = "; ".join([*status.faults, *self._findings, *found])
             raise NonFiniteTrainingError(
                 f"{status.consecutive_skips} updates in a row were not finite and skipped "

@@ -20,6 +20,8 @@ from drivetrain_trainer.algorithms.sac.temperature import Temperature
 from drivetrain_trainer.stats import DeviceMeans
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
     from torch.distributed import ProcessGroup
 
@@ -249,6 +251,12 @@ class SacUpdate:
             "critic": self.critic.module,
             "target_critic": self.target.module,
         }
+
+    def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        """Of the latest updates, summed over the ranks, by network and parameter."""
+        for network, vector in (("critic", self.critic), ("actor", self.actor)):
+            for name, gradient in vector.named_gradients():
+                yield f"{network}.{name}", gradient
 
     def optimizers(self) -> dict[str, VectorAdamW]:
         """By their names in a checkpoint."""

@@ -343,8 +343,27 @@ def test_giving_up_names_what_was_not_finite(
 def test_giving_up_names_broken_parameters(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
     agent = make_agent(max_nonfinite_updates=1)
     agent._update.actor.values[0] = math.nan
-    with pytest.raises(NonFiniteTrainingError, match=r"parameter actor\.trunk\.0\.weight"):
+    with pytest.raises(
+        NonFiniteTrainingError,
+        match=r"parameter actor\.trunk\.0\.weight\[0, 0\] is nan \(1 of \d+\)",
+    ):
         agent.update(make_batch(), iteration=0, stop_requested=False)
+
+
+def test_giving_up_names_the_parameter_whose_gradient_broke(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    agent = make_agent(max_nonfinite_updates=1, policy_frequency=1)
+    backward = agent._update.critic.backward
+
+    def broken(loss: torch.Tensor) -> None:  # as an overflow in a backward pass would
+        backward(loss)
+        dict(agent._update.critic.named_gradients())["head.weight"].view(-1)[3] = math.inf
+
+    agent._update.critic.backward = broken  # type: ignore[method-assign]  # the injected fault
+    with pytest.raises(NonFiniteTrainingError) as caught:
+        agent.update(make_batch(), iteration=0, stop_requested=False)
+    assert "critic gradient; gradient of critic.head.weight" in str(caught.value)
 
 
 def test_alone_a_rank_agrees_with_itself(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
