@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import structlog
 
 
 def configure_logging(**context: object) -> None:
-    """Configure structlog for this process.
+    """Configure structlog for this process; what is of use to its developers alone is left out.
 
     Args:
         context: Bound to every event, such as the run and the attempt.
@@ -30,6 +31,7 @@ def configure_logging(**context: object) -> None:
         shared.append(structlog.processors.ExceptionRenderer(tracebacks))
     structlog.configure(
         processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -69,6 +69,8 @@ def collective_device(group: dist.ProcessGroup | None) -> torch.device:
 
 def _merged(drained: Sequence[Mapping[str, Entry]]) -> tuple[dict[str, Entry], str | None]:
     """All trackers' records by key, and what is wrong between them, which every rank must hear."""
+    if len(drained) == 1:  # a tracker's own window has seen to its names
+        return dict(drained[0]), None
     entries: dict[str, Entry] = {}
     owners: dict[str, str] = {}
     for one in drained:

@@ -36,11 +36,15 @@ class Moments:
         elements = list(values)
         if not elements:
             return cls()
+        if len(elements) == 1:
+            return cls(elements[0], 1.0, elements[0], elements[0])
         if any(math.isnan(value) for value in elements):
             return cls(math.nan, float(len(elements)), math.nan, math.nan)
         return cls(_exact_sum(elements), float(len(elements)), min(elements), max(elements))
 
     def __add__(self, other: Moments) -> Moments:
+        if not self.count or not other.count:  # most keys have a single batch
+            return self if self.count else other
         return Moments(
             self.total + other.total,
             self.count + other.count,
@@ -56,9 +60,10 @@ class Moments:
         if not self.count:
             return {names[1]: 0.0} if reduce_type is ReduceType.SCALAR else {}
         mean = self.total / self.count
+        if reduce_type is ReduceType.AVG:
+            return {names[0]: mean}
         values = {
             ReduceType.AVG_MIN_MAX: (mean, self.least, self.greatest),
-            ReduceType.AVG: (mean,),
             ReduceType.MIN: (self.least,),
             ReduceType.MAX: (self.greatest,),
             ReduceType.SCALAR: (mean, self.count),

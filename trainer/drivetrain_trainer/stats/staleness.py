@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -69,14 +70,21 @@ def record_staleness(
         for name, reduce_type in _EXTREMES:
             keys = (f"sample_staleness_{family}_{name}" for family in FAMILIES)
             tracker.stat_figures(reduce_type, **dict.fromkeys(keys, ages))
+        stale, future, valid = _shares((age > 0, age < 0, counted), counted, ages[1])
         tracker.stat_figures(
-            ReduceType.AVG,
-            stale_token_fraction=masked_moments(age > 0, counted),
-            future_token_fraction=masked_moments(age < 0, counted),
+            ReduceType.AVG, stale_token_fraction=stale, future_token_fraction=future
         )
-        tracker.stat_figures(
-            ReduceType.SUM, n_valid_generated_tokens=masked_moments(counted, counted)
-        )
+        tracker.stat_figures(ReduceType.SUM, n_valid_generated_tokens=valid)
+
+
+def _shares(flags: tuple[Tensor, ...], counted: Tensor, count: Tensor) -> Tensor:
+    """Figures of several flags at once, one a row; a mean or a sum reads no extremes."""
+    figures = torch.empty(len(flags), 4, dtype=torch.float64, device=counted.device)
+    figures[:, 0] = torch.stack(flags).logical_and_(counted).flatten(1).sum(1)
+    figures[:, 1] = count
+    figures[:, 2] = math.inf
+    figures[:, 3] = -math.inf
+    return figures
 
 
 def shift_to_predicted(versions: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 TIMING_SCOPE = "timeperf"
 """Root of all timings."""
+
+Item = TypeVar("Item")
 
 _scopes: ContextVar[tuple[tuple[StatsTracker, str], ...]] = ContextVar("stats_scopes", default=())
 
@@ -80,9 +82,7 @@ class StatsTracker:
             StatsError: for anything else, naming the key.
             ReduceTypeConflictError: if a key is recorded otherwise since the last export.
         """
-        checked = {
-            self._key(name): checked_scalar(self._key(name), v) for name, v in values.items()
-        }
+        checked = {key: checked_scalar(key, value) for key, value in self._keyed(values)}
         with self._lock:
             for key, entry in self._entries(checked, ReduceType.SCALAR).items():
                 value = checked[key]
@@ -100,7 +100,7 @@ class StatsTracker:
         Raises:
             StatsError: if one is no bool tensor, naming the key.
         """
-        kept = {self._key(name): checked_mask(self._key(name), m) for name, m in masks.items()}
+        kept = {key: checked_mask(key, mask) for key, mask in self._keyed(masks)}
         counts = {key: masked_moments(mask, mask) for key, mask in kept.items()}
         with self._lock:
             for key, entry in self._entries(kept, ReduceType.SUM).items():
@@ -169,9 +169,7 @@ class StatsTracker:
         """
         if ReduceType(reduce_type) is ReduceType.SCALAR:
             raise StatsError(f"stats {sorted(figures)} ask for SCALAR; record numbers with scalar")
-        checked = {
-            self._key(name): checked_figures(self._key(name), f) for name, f in figures.items()
-        }
+        checked = {key: checked_figures(key, one) for key, one in self._keyed(figures)}
         with self._lock:
             for key, entry in self._entries(checked, reduce_type).items():
                 entry.add_compact(checked[key])
@@ -221,6 +219,13 @@ class StatsTracker:
         check_part(name)
         return "/".join((*self._path(), name))
 
+    def _keyed(self, values: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
+        """Full keys of a call, whose scope is looked up once."""
+        prefix = "".join(f"{part}/" for part in self._path())
+        for name, value in values.items():
+            check_part(name)
+            yield prefix + name, value
+
     def _path(self) -> tuple[str, ...]:
         return (*self._root, *(name for owner, name in _scopes.get() if owner is self))
 
@@ -239,7 +244,7 @@ class StatsTracker:
         mask = self._mask(denominator, values)
         return {
             key: (checked_value(key, value, denominator, mask), mask)
-            for key, value in ((self._key(name), value) for name, value in values.items())
+            for key, value in self._keyed(values)
         }
 
     def _mask(self, name: str, values: Mapping[str, Tensor]) -> Tensor:

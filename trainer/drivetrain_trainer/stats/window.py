@@ -21,6 +21,9 @@ BATCHES_KEPT = 256
 """Compact batches of a key before they are folded into one."""
 
 
+_NONE = Moments()
+
+
 class Place(NamedTuple):
     """Where a batch was recorded; only what was recorded there may be folded there."""
 
@@ -126,7 +129,8 @@ def resolve(entries: Mapping[str, Entry]) -> dict[str, Moments]:
     for device in {device for entry in entries.values() for device in entry.devices()}:
         _await(device)
     for key, entry in entries.items():
-        results[key] = entry.host + Moments.of(entry.scalars)
+        kept = Moments.of(entry.scalars) if entry.scalars else _NONE
+        results[key] = entry.host + kept
         for figures in entry.device_figures():
             waiting[figures.device].append((key, figures))
     for pairs in waiting.values():

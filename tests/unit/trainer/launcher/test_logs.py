@@ -14,6 +14,7 @@ def test_json_lines_with_context_and_traceback() -> None:
         from drivetrain_trainer.launcher.logs import configure_logging
         log = structlog.get_logger()
         configure_logging(run="a", attempt=2)
+        log.debug("of no use to a person")
         log.info("hello", figure=3)
         try:
             1 / 0
