@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import math
+from numbers import Integral, Real
+from typing import Final, NoReturn
 
 import torch
 from torch import Tensor
 
-SEED_LIMIT = 2**32
+SEED_LIMIT: Final = 2**32
 """Seeds are below this: torch's CPU generator drops a seed's higher bits in silence."""
+DEVICES: Final = ("cpu", "cuda")
+"""Kinds of device that have a generator whose state can be taken and put back."""
 
-_SAMPLERS = ("uniform", "normal", "integers", "permutation")
+_SAMPLERS: Final = ("uniform", "normal", "integers", "permutation")
 
 
 class UnsupportedSamplingError(ValueError):
@@ -24,20 +28,37 @@ class ManagerRng:
     the physics threads; there is no promise to reproduce NumPy's bit streams.
     """
 
-    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, seed: int, device: torch.device | str = "cpu", *, path: str = "env.seed"
+    ) -> None:
         """A generator on `device`, seeded with an exact integer of 0 to 2**32 - 1.
+
+        Args:
+            seed: Of the generator.
+            device: One of `DEVICES`.
+            path: Where the seed was asked for; errors name it.
 
         Raises:
             TypeError: the seed is not exactly an `int` (a bool is not one).
             ValueError: the seed is out of range.
+            UnsupportedSamplingError: a device of another kind.
         """
         if type(seed) is not int:
-            raise TypeError(f"seed must be an int, got {seed!r} ({type(seed).__name__})")
+            raise TypeError(
+                f"{path}: an exact integer from 0 to {SEED_LIMIT - 1}, got {seed!r}"
+                f" ({type(seed).__name__})"
+            )
         if not 0 <= seed < SEED_LIMIT:
-            raise ValueError(f"seed must be from 0 to {SEED_LIMIT - 1}, got {seed}")
-        self.device = torch.device(device)
-        self._generator = torch.Generator(device=self.device)
+            raise ValueError(f"{path}: from 0 to {SEED_LIMIT - 1}, got {seed}")
+        wanted = torch.device(device)
+        if wanted.type not in DEVICES:
+            raise UnsupportedSamplingError(
+                f"ManagerRng samples on {' or '.join(DEVICES)}, not on {wanted}"
+            )
+        self._generator = torch.Generator(device=wanted)
         self._generator.manual_seed(seed)
+        self.device = self._generator.device
+        """Where samples lie; with its index, whichever device is current later."""
 
     def uniform(
         self,
@@ -47,12 +68,14 @@ class ManagerRng:
         *,
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
-        """Samples from [low, high).
+        """Samples from [low, high); `high` itself only where rounding to `dtype` makes it so.
 
         Raises:
-            UnsupportedSamplingError: `low` above `high`, or a dtype that is not floating.
+            UnsupportedSamplingError: `low` above `high`, a bound that is no finite number
+                (a bound for each element is not supported), or a dtype that is not floating.
         """
         _require_floating(dtype)
+        _require_numbers(low=low, high=high)
         if not low <= high:
             raise UnsupportedSamplingError(f"uniform needs low <= high, got [{low}, {high})")
         unit = torch.rand(shape, generator=self._generator, dtype=dtype, device=self.device)
@@ -69,9 +92,11 @@ class ManagerRng:
         """Samples from the normal distribution of `mean` and standard deviation `std`.
 
         Raises:
-            UnsupportedSamplingError: a negative `std`, or a dtype that is not floating.
+            UnsupportedSamplingError: a negative `std`, a parameter that is no finite number,
+                or a dtype that is not floating.
         """
         _require_floating(dtype)
+        _require_numbers(mean=mean, std=std)
         if not std >= 0:
             raise UnsupportedSamplingError(f"normal needs std >= 0, got {std}")
         unit = torch.randn(shape, generator=self._generator, dtype=dtype, device=self.device)
@@ -81,14 +106,23 @@ class ManagerRng:
         """int64 samples, each of low..high - 1 alike.
 
         Raises:
-            UnsupportedSamplingError: `low` not below `high`.
+            UnsupportedSamplingError: `low` not below `high`, or a bound that is no integer.
         """
+        _require_integers(low=low, high=high)
         if not low < high:
             raise UnsupportedSamplingError(f"integers needs low < high, got [{low}, {high})")
         return torch.randint(low, high, shape, generator=self._generator, device=self.device)
 
     def permutation(self, count: int) -> Tensor:
-        """0..count - 1 in random order, int64 (count,)."""
+        """0..count - 1 in random order, int64 (count,).
+
+        Raises:
+            UnsupportedSamplingError: `count` is no integer of 0 or more (values to be shuffled
+                are indexed with what this returns).
+        """
+        _require_integers(count=count)
+        if count < 0:
+            raise UnsupportedSamplingError(f"permutation needs count >= 0, got {count}")
         return torch.randperm(count, generator=self._generator, device=self.device)
 
     def get_state(self) -> Tensor:
@@ -96,10 +130,10 @@ class ManagerRng:
         return self._generator.get_state()
 
     def set_state(self, state: Tensor) -> None:
-        """Go on exactly where `get_state` was taken.
+        """Go on exactly where `get_state` was taken; what is refused changes nothing.
 
         Raises:
-            ValueError: `state` is no state of a generator on this device.
+            ValueError: `state` is no state of a generator on this kind of device.
         """
         expected = self._generator.get_state()
         if state.dtype != torch.uint8 or state.shape != expected.shape or not state.is_cpu:
@@ -126,3 +160,15 @@ class _UnknownSamplerError(UnsupportedSamplingError, AttributeError):
 def _require_floating(dtype: torch.dtype) -> None:
     if not dtype.is_floating_point:
         raise UnsupportedSamplingError(f"samples are floating point, got {dtype}")
+
+
+def _require_numbers(**values: object) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise UnsupportedSamplingError(f"{name} is one finite number, got {value!r}")
+
+
+def _require_integers(**values: object) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise UnsupportedSamplingError(f"{name} is an integer, got {value!r}")
