@@ -231,10 +231,10 @@ def _opened(prepared: Prepared, *, fresh: bool) -> RecordKeeper:
     """
     root, record = prepared.root, prepared.record
     if fresh:
-        for path in (SUITE_RECORD, *(member.run_directory for member in record.members)):
-            aside = set_aside(root / path)
-            if aside is not None:
-                say(f"kept: {aside}", dim=True)
+        paths = (SUITE_RECORD, *(member.run_directory for member in record.members))
+        kept = [aside for path in paths if (aside := set_aside(root / path)) is not None]
+        if kept:
+            say(f"what is there of the suite is kept in {len(kept)} hidden paths: {kept[0]}...")
     keeper = RecordKeeper(root, record)
     try:
         keeper.save()
