@@ -1,0 +1,1 @@
+"""What the timings of experiments say: how long each stage took, and on what hardware."""
