@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,36 +22,30 @@ PICTURE: Final = Path(__file__).parents[2] / "docs" / "images" / "compare.png"
 SEEDS: Final = range(8)
 
 
-def main(picture: Path, report: Path | None = None) -> None:
-    """Draw the figures, and write the report where it is wanted."""
-    target = [] if report is None else ["-o", str(report.resolve())]
+def main(picture: Path | None, report: Path | None = None, seeds: Sequence[int] = SEEDS) -> None:
+    """Draw the figures, and write the report, as far as they are wanted."""
+    files = {"--plot": picture, "--output": report}
+    wanted = [part for name, path in files.items() if path for part in (name, str(path.resolve()))]
+    sides = ["one-critic=suites/base", "two-critics=suites/new", "--threshold", "hopper=2500"]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write(Path())
-        arguments = [
-            "one-critic=suites/base",
-            "two-critics=suites/new",
-            "--threshold",
-            "hopper=2500",
-        ]
-        result = CliRunner().invoke(
-            compare, [*arguments, "--plot", str(picture.resolve()), *target]
-        )
+        write(Path(), seeds)
+        result = CliRunner().invoke(compare, [*sides, *wanted])
     if result.exit_code:
         raise RuntimeError(result.output)
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, seeds: Sequence[int]) -> None:
     """Suites `base` and `new` below the folder, each on two tasks."""
     for name, midway, best, lead in (("base", 0.45, 1.0, 0.0), ("new", 0.36, 1.12, 1.0)):
         for task, top in (("hopper", 2600.0), ("half_cheetah", 5200.0)):
             root = folder / "suites" / name
-            write_seeds(root / "sac" / task, _runs(midway, best * top, lead), SEEDS, task)
+            write_seeds(root / "sac" / task, _runs(midway, best * top, lead), seeds, task)
             write_timings(
                 root / "sac" / task,
                 {
-                    "sac_train": [310.0 - 60 * lead + 4 * seed for seed in SEEDS],
-                    "checkpoint_save": [0.8] * len(SEEDS),
-                    "evaluation": [12.0] * len(SEEDS),
+                    "sac_train": [310.0 - 60 * lead + 4 * seed for seed in seeds],
+                    "checkpoint_save": [0.8] * len(seeds),
+                    "evaluation": [12.0] * len(seeds),
                 },
                 cpu="AMD EPYC 9554",
                 gpu="NVIDIA H200" if lead else "NVIDIA L40S",

@@ -149,8 +149,9 @@ def _algorithm(content: Mapping[str, object] | None) -> AlgoName | None:
 
 
 def _canonical_plan(folder: RunFolder, survey: Survey) -> _Plan:
-    check_manifest(folder.summary_path, folder.raw_summary)
     check_canonical(folder.stamp, folder.summary_path, survey.tags, folder.schema)
+    check_manifest(folder.summary_path, folder.raw_summary)
+    _ = folder.summary  # whatever else was altered there
     return _Plan(tuple(Column(tag, tag, 1.0) for tag in in_order(survey.tags)), ())
 
 

@@ -17,6 +17,7 @@ from drivetrain_api.artifacts.outcome import RunStatus
 from drivetrain_api.artifacts.runtime_manifest import read_manifest
 from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_api.metrics import FAMILIES, METRIC_SCHEMA_VERSION, METRICS, UnknownMetricError
+from drivetrain_api.soak import UNSOAKABLE
 from drivetrain_trainer.analysis.legacy import is_legacy
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ STAMP: Final = "metric_schema_version"
 JSON_LIMIT: Final = 4 << 20
 """Bytes of the largest JSON artifact that is read."""
 
+_WITHOUT_MANIFEST: Final = frozenset(name.value for name in UNSOAKABLE)
 _NEUTRAL: Final = next(family for family in FAMILIES if family.prefix == "reward/")
 
 
@@ -117,20 +119,29 @@ def check_version(value: object, where: str) -> None:
 
 
 def check_manifest(path: Path, content: Mapping[str, object] | None) -> None:
-    """Refuse a run whose runtime manifest has been altered, or is of another version.
+    """Refuse a run whose runtime manifest has been altered, taken out, or is of another version.
 
     Args:
         path: Of ``run_summary.json``.
-        content: Its content; without a manifest (other algorithms, none yet) nothing is checked.
+        content: Its content. A run that is not completed may have none yet, and some algorithms
+            never have one.
 
     Raises:
         SchemaError: naming each field that is missing or wrong.
     """
-    manifest = None if content is None else content.get("runtime_manifest")
-    if content is None or manifest is None:
+    if content is None:
+        return
+    completed = content.get("status") == RunStatus.COMPLETED
+    manifest = content.get("runtime_manifest")
+    if manifest is None:
+        if completed and content.get("algo") not in _WITHOUT_MANIFEST:
+            raise SchemaError(
+                f"{path}: a completed run of {content.get('algo')} without runtime_manifest, "
+                "which every such run has: restore the file"
+            )
         return
     try:
-        read_manifest(manifest, completed=content.get("status") == RunStatus.COMPLETED)
+        read_manifest(manifest, completed=completed)
     except ArtifactError as error:
         raise SchemaError(f"{path}: runtime_manifest: {error}: restore the file") from error
 

@@ -207,7 +207,7 @@ class _Variants:
         """The variant's settings, or its name where it has no others than the task."""
         words = _words(member)
         names = self._names[words]
-        return words or (names.pop() if len(names) == 1 else str(member.algo.value))
+        return words or (next(iter(names)) if len(names) == 1 else str(member.algo.value))
 
 
 def _words(member: SuiteMember) -> str:

@@ -95,10 +95,11 @@ def headline(found: Comparison) -> str:
     )
     odds = f"a run of {best.side} ends above one of {second.side} in {share(pair.improvement)}"
     if pair.difference.interval is None:
+        values = f"{number(best.final.value)} against {number(second.final.value)}"
         return (
             f"It cannot be told which is better on {where}: {_alone(best, second)}, so that "
-            f"nothing is known of the spread ({best.side} has the higher {name}, {number(best.final.value)}"
-            f" against {number(second.final.value)} of {second.side})."
+            f"nothing is known of the spread ({best.side} has the higher {name}, {values} of "
+            f"{second.side})."
         )
     if 0.0 in pair.difference.interval:
         return f"No difference can be told on {where}: {best.side} has {against}; {odds} of cases."
