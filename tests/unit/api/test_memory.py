@@ -71,6 +71,18 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
         ),
         pytest.param(
             {
+                "proc/self/cgroup": "0::/pods/mine/leaf\n",
+                "proc/self/mountinfo": V2_MOUNT,
+                "sys/fs/cgroup/pods/mine/leaf/cgroup.procs": "1\n",
+                **v2("pods/mine/", str(2 * GIB), 1 * GIB),
+            },
+            1 * GIB,
+            2 * GIB,
+            2,
+            id="v2: the controller ends above our cgroup",
+        ),
+        pytest.param(
+            {
                 "proc/self/cgroup": "0::/mine\n",
                 "proc/self/mountinfo": V2_MOUNT,
                 **v2("mine/", "max", 5),

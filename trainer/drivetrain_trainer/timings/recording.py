@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_monotonic = time.monotonic
+"""Setting the machine's time does not move it, and it never goes back."""
+
 
 def record_timing(
     directory: Path,
@@ -80,7 +83,7 @@ def timed_stage(
 
     The clock is monotonic: setting the machine's time changes nothing.
     """
-    began = time.monotonic()
+    began = _monotonic()
     yield
-    seconds = time.monotonic() - began
+    seconds = _monotonic() - began
     record_timing(directory, stage, seconds, run_idx=run_idx, label=label, invocation=invocation)

@@ -9,7 +9,7 @@ import pytest
 
 from drivetrain_trainer.cli.refusal import Refusal, refusing
 
-COMMANDS = ("diagnose", "export", "extract", "play", "plot", "trace")
+COMMANDS = ("diagnose", "export", "extract", "play", "plot", "timings", "trace")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

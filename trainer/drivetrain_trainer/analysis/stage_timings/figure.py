@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from drivetrain_trainer.analysis.plot import PlotError, check_format, check_matplotlib, save
@@ -10,7 +11,7 @@ from drivetrain_trainer.analysis.stage_timings import words
 from drivetrain_trainer.analysis.stage_timings.tables import duration, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from drivetrain_trainer.analysis.stage_timings.reading import Report, TimedRun
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 80
 _ROW_INCHES: Final = 0.26
 _WIDTH_INCHES: Final = 8.0
+_LABEL: Final = 100
+"""Characters that fit into the figure's width."""
 _WIDE_RANGE: Final = 30.0
 """Longest over shortest from which on the axis is logarithmic."""
 _TICKS: Final = (
@@ -56,10 +59,14 @@ def render(report: Report, output: Path, *, by_hardware: bool = False) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
     from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
 
+    keys: tuple[Callable[[TimedRun], str], ...] = (
+        lambda run: str(run.directory),
+        lambda run: _hardware_label(run, report),
+    )
     rows = [
-        (stage, color, of_color)
+        (stage, key, of_key)
         for stage, measured in grouped(report.runs, lambda run: run.stage)
-        for color, of_color in grouped(measured, lambda run: _color_key(run, by_hardware))
+        for key, of_key in grouped(measured, keys[by_hardware])
     ]
     if not rows:
         raise PlotError("no stage has been recorded yet: nothing to draw")
@@ -72,8 +79,9 @@ def render(report: Report, output: Path, *, by_hardware: bool = False) -> None:
         save(made, output)
 
 
-def _color_key(run: TimedRun, by_hardware: bool) -> str:  # noqa: FBT001 - the option, passed on
-    return words.short(run.hardware) if by_hardware else str(run.directory)
+def _hardware_label(run: TimedRun, report: Report) -> str:
+    described = words.described(run.hardware, report.descriptions)
+    return textwrap.shorten(f"{words.short(run.hardware)}: {described}", _LABEL, placeholder=" …")
 
 
 def _draw(axes: Drawing, rows: Sequence[tuple[str, str, Sequence[TimedRun]]]) -> None:
