@@ -56,9 +56,10 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-panel: $(VENV)/.dev ## Draw the documentation's pictures: the live panel, and a figure of runs
+panel: $(VENV)/.dev ## Draw the documentation's pictures: the live panel, figures of runs, a comparison
 	$(BIN)/python -m tests.support.panel.picture
 	$(BIN)/python -m tests.support.example_figure
+	$(BIN)/python -m tests.support.example_report
 
 docs: $(VENV)/.dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
