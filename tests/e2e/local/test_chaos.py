@@ -70,7 +70,7 @@ def test_a_troubled_run_ends_well(seed: int, means: Means, tmp_path: Path, stall
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [Fault.PAUSE, Fault.CLOCK, Fault.DISK_FULL, Fault.FILE_LIMIT])
+@pytest.mark.parametrize("fault", [Fault.CLOCK, Fault.DISK_FULL, Fault.FILE_LIMIT])
 def test_a_few_faults_of_each_day(fault: Fault, means: Means, tmp_path: Path) -> None:
     if fault not in means.faults:
         pytest.skip(f"this machine has no means for {fault}")
