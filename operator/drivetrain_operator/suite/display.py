@@ -166,7 +166,7 @@ class Board:
 
     def _erase(self) -> None:
         if self._drawn:
-            click.echo(f"\x1b[{self._drawn}A\x1b[J", nl=False, err=True)
+            click.echo(f"\x1b[{self._drawn}A\x1b[J", nl=False, err=True, color=True)
             self._drawn = 0
 
     def _redraw(self, members: Sequence[SuiteMember], figures: Mapping[str, Figures]) -> None:
