@@ -6,6 +6,7 @@ for an integer, ``"1"`` never for ``1``, and NaN never for a number.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -49,6 +50,8 @@ PositiveFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0.0,
 NonNegativeFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0.0, le=1e9)]
 SignedFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e9, le=1e9)]
 Measure = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0.0)]
+Moment = Annotated[datetime, Field(strict=True)]
+"""A date and time; ISO 8601 in JSON, where a bare number is none."""
 ShortText = Annotated[str, Field(strict=True, max_length=253)]
 Text = Annotated[str, Field(strict=True, max_length=1024)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=63)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tests.bench.result import Result, against
+from tests.support.event_files import STAMPED
 
 from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.telemetry.backends.record_frame import framed
@@ -122,7 +124,7 @@ def event_directory(size: int) -> Iterator[Path]:
     """A stamped run of three attempts, each going back a little behind the one before."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "run_summary.json").write_text('{"metric_schema_version": 1}')
+        (folder / "run_summary.json").write_text(json.dumps(STAMPED))
         step = FIRST_STEP
         for attempt in range(ATTEMPTS):
             path = folder / f"events.out.tfevents.{1_700_000_000 + attempt}.machine"

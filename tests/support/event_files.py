@@ -69,7 +69,17 @@ def make_run(
     return folder
 
 
-STAMPED = {"metric_schema_version": 1}
+STAMPED = {
+    "status": "running",
+    "algo": "sac",
+    "task": "half_cheetah",
+    "sim_backend": "mujoco",
+    "log_dir": "logs/sac/half_cheetah/run",
+    "seeds": {"run": 1, "algo": 1, "env": 1},
+    "start_time_utc": "2026-03-09T18:30:00Z",
+    "metric_schema_version": 1,
+}
+"""The summary of a run that has just begun."""
 
 
 def event_rows(path: Path) -> list[tuple[int, dict[str, float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -15,6 +14,7 @@ from drivetrain_api.artifacts.stages import RunStages
 from drivetrain_api.base import (
     Finite,
     Measure,
+    Moment,
     Name,
     Path,
     PositiveInt,
@@ -84,9 +84,9 @@ class RunSummary(ArtifactModel):
     """The run directory."""
     seeds: RunSeeds
     """Seeds."""
-    start_time_utc: datetime
+    start_time_utc: Moment
     """Start of the first attempt."""
-    end_time_utc: datetime | None = None
+    end_time_utc: Moment | None = None
     """End of the latest attempt; null while it runs."""
     wall_time_sec: Measure | None = None
     """Seconds of the latest attempt, start-up included."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -19,6 +18,7 @@ from drivetrain_api.base import (
     INT64_MAX,
     Flag,
     Measure,
+    Moment,
     NonNegativeInt,
     Path,
     PositiveInt,
@@ -223,9 +223,9 @@ class SoakArtifact(ArtifactModel):
     """What was watched."""
     context: dict[ShortText, JsonValue]
     """Run, attempt, host and versions."""
-    started_at_utc: datetime
+    started_at_utc: Moment
     """Start of the soak."""
-    ended_at_utc: datetime
+    ended_at_utc: Moment
     """Its end."""
     duration_s: Measure
     """Seconds between the two, by a clock that is never set."""

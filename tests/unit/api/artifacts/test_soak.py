@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -146,6 +147,59 @@ def test_every_field_is_required(name: str) -> None:
 def test_a_field_of_another_type_is_refused(name: str) -> None:
     with pytest.raises(ArtifactError, match=name):
         SoakArtifact.from_json(altered(lambda d: d.update({name: True})))
+
+
+OPAQUE = ("context", "shutdown", "run_summary")
+"""Sections whose contents are the producer's."""
+NULLABLE = frozenset(
+    {
+        *("failure_reason", "failure_classification", "returncode", "console_log", "duration_s"),
+        *("pss_bytes", "gpu_bytes", "iteration", "env_steps", "env_steps_per_sec", "growth"),
+        *("shutdown", "run_summary"),
+    }
+)
+Place = tuple[str | int, ...]
+
+
+def places(value: Any, below: Place = ()) -> Iterator[Place]:
+    """Every field of the artifact that is not the producer's, however deep."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*below, key)
+        if isinstance(item, dict | list) and key not in OPAQUE:
+            yield from places(item, (*below, key))
+
+
+FIELDS = [place for place in places(PASSED) if isinstance(place[-1], str)]
+OF_A_RESOURCE = ("resource_summary", "resources", "rss")
+DEFAULTED = ("post_shutdown", "residual_shm")
+
+
+def at(document: Any, place: Place) -> Any:
+    for key in place[:-1]:
+        document = document[key]
+    return document
+
+
+@pytest.mark.parametrize("place", FIELDS, ids=str)
+def test_a_field_that_was_removed_is_refused_however_deep(place: Place) -> None:
+    text = altered(lambda d: at(d, place).pop(place[-1]))
+    if place in (OF_A_RESOURCE, DEFAULTED):
+        SoakArtifact.from_json(text)
+        return
+    with pytest.raises(ArtifactError, match=str(place[-1])):
+        SoakArtifact.from_json(text)
+
+
+@pytest.mark.parametrize("wrong", ["no number", True, -1, None, math.nan, [[1]]], ids=repr)
+@pytest.mark.parametrize("place", FIELDS, ids=str)
+def test_a_field_of_another_kind_is_refused_however_deep(place: Place, wrong: Any) -> None:
+    null = wrong is None and (place[-1] in NULLABLE or "throughput" in place[:-1])
+    text = wrong == "no number" and place == ("console_log",)
+    if null or text or (wrong == -1 and place[-1] == "growth"):
+        return
+    with pytest.raises(ArtifactError):
+        SoakArtifact.from_json(altered(lambda d: at(d, place).update({place[-1]: wrong})))
 
 
 BROKEN_PASSES: dict[str, Callable[[dict[str, Any]], Any]] = {

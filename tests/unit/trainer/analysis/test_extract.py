@@ -19,12 +19,19 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from event_files import STAMPED, event_path, make_run, record, report, write_events
-from runtime_manifests import altered_manifests, completed_manifest
+from runtime_manifests import (
+    OWN_BUDGET,
+    altered_manifests,
+    altered_summaries,
+    completed_manifest,
+    completed_summary,
+)
 
 from drivetrain_trainer.analysis import extract as extracting
 from drivetrain_trainer.analysis.runs import RunFolder
 from drivetrain_trainer.cli.extract import extract
 
+BEGUN = {"schema_version": 1, "inference_ring_capacity": 1, "collector_metrics_interval": 1}
 VALUES = {"Train/mean_reward": 1.5, "Perf/total_fps": 100.0, "reward/run": 2.0}
 
 
@@ -115,12 +122,43 @@ def test_a_run_whose_runtime_manifest_was_altered_is_refused(
     assert not (folder / "metrics.csv").exists()
 
 
-@pytest.mark.parametrize("status", ["completed", "running"])
-def test_a_sound_runtime_manifest_is_no_hindrance(tmp_path: Path, status: str) -> None:
-    manifest = completed_manifest()
-    if status == "running":
-        del manifest["inference_flight"]
-    summary = STAMPED | {"status": status, "runtime_manifest": manifest}
+@pytest.mark.parametrize(
+    ("what", "summary"),
+    [pytest.param(what, summary, id=what) for what, summary in altered_summaries()],
+)
+def test_a_run_whose_summary_was_altered_is_refused(
+    tmp_path: Path, what: str, summary: dict[str, Any]
+) -> None:
+    folder = make_run(tmp_path / "run", [report(10, VALUES)], summary=summary)
+    refused = invoke(folder)
+    assert refused.exit_code != 0, what
+    assert "run_summary.json" in refused.output
+    assert not (folder / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize("algo", ["sac", "flash_sac", "appo"])
+def test_a_completed_run_that_lost_its_runtime_manifest_is_refused(
+    tmp_path: Path, algo: str
+) -> None:
+    summary = completed_summary(algo=algo, runtime_manifest=None)
+    refused = invoke(make_run(tmp_path / "run", [report(10, VALUES)], summary=summary))
+    assert refused.exit_code != 0
+    assert f"a completed run of {algo} without runtime_manifest" in refused.output
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        completed_summary(),
+        completed_summary(runtime_manifest=completed_manifest(**OWN_BUDGET)),
+        completed_summary(algo="ppo", runtime_manifest=None),
+        completed_summary(status="running", runtime_manifest=None),
+        completed_summary(status="failed", runtime_manifest=BEGUN),
+        completed_summary(added_by_a_later_release=1),
+    ],
+    ids=["completed", "on a device", "ppo", "begins", "failed early", "of a later release"],
+)
+def test_a_sound_summary_is_no_hindrance(tmp_path: Path, summary: dict[str, Any]) -> None:
     done = invoke(make_run(tmp_path / "run", [report(10, VALUES)], summary=summary))
     assert done.exit_code == 0, done.output
 

@@ -70,7 +70,7 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_summary_and_config_are_read_when_asked_for(tmp_path: Path) -> None:
-    make_run(tmp_path, [], summary=STAMPED)
+    make_run(tmp_path, [], summary={"metric_schema_version": 1})
     folder = RunFolder.open(tmp_path)
     with pytest.raises(SchemaError, match=r"run_summary\.json: not a RunSummary: status"):
         _ = folder.summary

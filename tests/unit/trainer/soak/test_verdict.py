@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from runtime_manifests import (
+    OWN_BUDGET,
+    altered_manifests,
+    altered_summaries,
+    completed_manifest,
+    completed_summary,
+)
 from soak_trainer import Summary, parsed, shutdown
 
 from drivetrain_api.artifacts.soak import (
@@ -19,10 +26,11 @@ from drivetrain_api.artifacts.soak import (
     SoakFigures,
     SoakFinding,
 )
+from drivetrain_trainer.soak.evidence import completion_findings, version_findings
 from drivetrain_trainer.soak.monitor import Monitor
 from drivetrain_trainer.soak.processor_time import NOTHING_USED, ProcessorTime
 from drivetrain_trainer.soak.settings import MonitorSettings
-from drivetrain_trainer.soak.summary import SummaryWatch
+from drivetrain_trainer.soak.summary import SummaryWatch, parse
 from drivetrain_trainer.soak.verdict import Ending, Origin, judge
 
 Item = TypeVar("Item")
@@ -165,6 +173,34 @@ def test_an_altered_summary_fails_by_its_rule(tmp_path: Path, name: str) -> None
     kind = "version_mismatch" if rule == "version" else "invalid_summary"
     assert found.failure_classification is not None
     assert found.failure_classification.value == kind
+
+
+def refusals(document: dict[str, Any]) -> list[str]:
+    """Rules that the last summary of a run breaks, as the monitor reads it."""
+    try:
+        found = parse(json.dumps(document).encode())
+    except ValueError:
+        return ["summary.torn"]
+    return [one.rule for one in (*version_findings(found), *completion_findings(found))]
+
+
+@pytest.mark.parametrize(
+    "manifest", [pytest.param(manifest, id=what) for what, manifest in altered_manifests()]
+)
+def test_an_altered_manifest_is_refused(manifest: dict[str, Any]) -> None:
+    ended = {"shutdown": shutdown("normal_completion")}
+    assert refusals(completed_summary(runtime_manifest=manifest | ended))
+    assert not refusals(
+        completed_summary(runtime_manifest=completed_manifest(**OWN_BUDGET, **ended))
+    )
+
+
+@pytest.mark.parametrize(
+    "summary", [pytest.param(summary, id=what) for what, summary in altered_summaries()]
+)
+def test_an_altered_summary_is_refused(summary: dict[str, Any]) -> None:
+    assert refusals(summary)
+    assert not refusals(completed_summary())
 
 
 def test_a_summary_cut_in_two_is_torn(tmp_path: Path) -> None:
