@@ -15,10 +15,12 @@ import yaml
 from drivetrain_api.compose import compose, parse_run, resolve_task
 from drivetrain_operator.cli.main import cli
 from drivetrain_operator.kubectl.main import cli as kubectl_cli
+from drivetrain_operator.suite.plan import check, load, outline
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 MANIFESTS = sorted(path for path in ROOT.glob("examples/**/*.yaml"))
+SUITES = [path for path in MANIFESTS if path.stem == "suite"]
 KINDS = {"added", "changed", "fixed", "removed"}
 OTHER_PROGRAMS = {
     "make",
@@ -51,7 +53,19 @@ def test_manifests_in_the_documents_are_valid(page: Path) -> None:
             compose(run.spec, resolve_task(run.spec))
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=named)
+def test_suites_in_the_documents_and_examples_are_valid(tmp_path: Path) -> None:
+    titled = re.compile(r"^```yaml title=\"[^\"]+\"\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    shown = [text for page in PAGES for text in titled.findall(page.read_text())]
+    texts = [text for text in shown if "\nkind: Suite\n" in text]
+    assert texts
+    for text in (*texts, *(path.read_text() for path in SUITES)):
+        path = tmp_path / "suite.yaml"
+        path.write_text(text)
+        file = load(str(path))
+        assert check(file, outline(file), "documents")
+
+
+@pytest.mark.parametrize("path", sorted(set(MANIFESTS) - set(SUITES)), ids=named)
 def test_examples_are_valid(path: Path) -> None:
     drivetrain = Path(sys.executable).with_name("drivetrain")
     done = subprocess.run(
