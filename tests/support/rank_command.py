@@ -12,17 +12,19 @@ from typing import Any
 COMMAND = (sys.executable, "-m", "drivetrain_trainer.train", "--spec", "run.json")
 
 
-def write_attempt(folder: Path, spec: Mapping[str, Any], *, uid: str = "run-1") -> None:
-    """Write ``run.json`` of a first attempt."""
-    attempt = {
+def write_attempt(
+    folder: Path, spec: Mapping[str, Any], *, uid: str = "run-1", attempt: int = 1
+) -> None:
+    """Write ``run.json`` of an attempt."""
+    content = {
         "name": "by-hand",
         "namespace": "default",
         "uid": uid,
-        "attempt": 1,
+        "attempt": attempt,
         "created": "2026-01-01T00:00:00Z",
         "spec": spec,
     }
-    (folder / "run.json").write_text(json.dumps(attempt))
+    (folder / "run.json").write_text(json.dumps(content))
 
 
 def environment() -> dict[str, str]:

@@ -107,29 +107,29 @@ class Ranks:
     attempts: int = 0
     made: list[Attempt] = field(default_factory=list)
 
-    def attempt(self, **sections: Any) -> Attempt:
+    def given(self, **sections: Any) -> RankInput:
+        """Input of the next attempt."""
         self.attempts += 1
         spec = TrainingRunSpec.model_validate(layered(TINY, sections))
         task = resolve_task(spec)
         scratch = Scratch(self.storage / f"scratch-{self.uid}-{self.attempts}")
         scratch.prepare(range(1))
-        attempt = Attempt(
-            RankInput(
-                attempt=AttemptSpec(
-                    name="tiny",
-                    namespace="default",
-                    uid=self.uid,
-                    attempt=self.attempts,
-                    created=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-                    spec=spec,
-                ),
-                spec=compose(spec, task),
-                task=task,
-                storage=self.storage,
-                scratch=scratch,
+        return RankInput(
+            attempt=AttemptSpec(
+                name="tiny",
+                namespace="default",
+                uid=self.uid,
+                attempt=self.attempts,
+                created=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+                spec=spec,
             ),
-            CollectorProcess.spawn(),
-            StopSignal(),
+            spec=compose(spec, task),
+            task=task,
+            storage=self.storage,
+            scratch=scratch,
         )
+
+    def attempt(self, **sections: Any) -> Attempt:
+        attempt = Attempt(self.given(**sections), CollectorProcess.spawn(), StopSignal())
         self.made.append(attempt)
         return attempt

@@ -13,9 +13,10 @@ import torch
 
 from drivetrain_api.training import Simulator
 from drivetrain_trainer.envs.factory import make_env
+from drivetrain_trainer.runtime.faults import StopRequestedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor, nn
 
@@ -89,14 +90,18 @@ class Evaluator:
         self._overrides = dict(overrides or {})
         self._num_threads = num_threads
 
-    def evaluate(self, policy: nn.Module) -> EvaluationResult:
+    def evaluate(
+        self, policy: nn.Module, *, interrupted: Callable[[], bool] = lambda: False
+    ) -> EvaluationResult:
         """Run all episodes with the policy in evaluation mode; its mode is restored.
 
         Args:
             policy: (N, o) float32 raw observations -> (N, a) actions in [-1, 1], on the
                 device of its parameters.
+            interrupted: Asked at each step; ends the evaluation where it is true.
 
         Raises:
+            StopRequestedError: it was interrupted.
             EvaluationError: if its actions have a wrong shape or are not finite, or if the
                 task does not end its episodes or keeps diverging.
         """
@@ -112,7 +117,7 @@ class Evaluator:
         try:
             tally = _Tally(self._task.name, env, self._episodes)
             with evaluating(policy):
-                _run(env, policy, tally)
+                _run(env, policy, tally, interrupted)
         finally:
             env.close()
         return EvaluationResult(
@@ -153,9 +158,11 @@ def act(policy: nn.Module, observation: Tensor, action_dim: int) -> Tensor:
     return action
 
 
-def _run(env: VectorEnv, policy: nn.Module, tally: _Tally) -> None:
+def _run(env: VectorEnv, policy: nn.Module, tally: _Tally, interrupted: Callable[[], bool]) -> None:
     observation = env.reset()
     while not tally.complete:
+        if interrupted():
+            raise StopRequestedError
         outcome = env.step(act(policy, observation, env.action_dim))
         tally.add(outcome)
         observation = outcome.observation

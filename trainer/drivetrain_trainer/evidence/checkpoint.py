@@ -168,6 +168,29 @@ class CheckpointStore:
         self._prune()
         return Checkpoint(path, manifest)
 
+    def note_evaluation(self, env_steps: int, evaluated_return: float, *, best: bool) -> Checkpoint:
+        """Tell of a committed checkpoint how it was evaluated; rank 0 alone.
+
+        Args:
+            env_steps: Its step.
+            evaluated_return: Mean return.
+            best: Mark it as the best.
+
+        Raises:
+            CheckpointError: it is not there, or damaged.
+            FencedError: a newer attempt owns the run directory.
+        """
+        path = self._folder / folder_name(env_steps)
+        manifest = open_checkpoint(path).manifest.model_copy(
+            update={"evaluated_return": evaluated_return}
+        )
+        self._fence.check()
+        write_text_atomically(path / MANIFEST, manifest.to_json())
+        if best:
+            self.catalog.mark_best(path)
+            self._prune()
+        return Checkpoint(path, manifest)
+
     def recover(self) -> Checkpoint | None:
         """The newest checkpoint that is sound to the last byte; None before the first one.
 

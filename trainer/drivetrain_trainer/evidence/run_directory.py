@@ -162,6 +162,11 @@ class RunDirectory:
         return self.path / RUN_CONFIG
 
 
+def artifact_directory(spec: TrainingRunSpec, run_directory: Path) -> Path:
+    """Where timings.json of a run lies: beside the other members of its suite, if it has one."""
+    return run_directory if spec.experiment is None else run_directory.parent
+
+
 def fence_of(path: Path, attempt: int) -> Fence:
     """The fence of a run directory, for an attempt that has or has not taken it."""
     return Fence(path / _PRIVATE / "attempts", attempt)

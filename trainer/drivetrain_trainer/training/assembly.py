@@ -159,10 +159,23 @@ def make_evaluator(given: RankInput) -> Evaluator | None:
     spec = given.spec
     if spec.evaluator.interval is None and not spec.evaluator.eval_before_train:
         return None
+    return _evaluator(given, spec.evaluator.episodes, given.env_seed("evaluator"))
+
+
+def make_stage_evaluator(given: RankInput) -> Evaluator | None:
+    """The evaluator after training, on episodes of its own, where the run asks for one."""
+    episodes = given.spec.evaluator.stage_episodes
+    if episodes is None:
+        return None
+    return _evaluator(given, episodes, given.env_seed("evaluator/after training"))
+
+
+def _evaluator(given: RankInput, episodes: int, seed: int) -> Evaluator:
+    spec = given.spec
     return Evaluator(
         given.task,
-        episodes=spec.evaluator.episodes,
-        seed=given.env_seed("evaluator"),
+        episodes=episodes,
+        seed=seed,
         sim=spec.sim,
         overrides=spec.task.overrides,
         num_threads=spec.training.sim_threads,

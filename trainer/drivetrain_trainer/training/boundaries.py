@@ -29,6 +29,8 @@ class TrainingBoundary:
     reports: Reports
     life: RankSupervisor
     tracer: Tracer = NULL_TRACER
+    _best: tuple[int, float] | None = None
+    """Step and mean return of the latest evaluation that was the best."""
 
     def due(self, env_steps: int) -> bool:
         """Whether to evaluate, checkpoint or end at this step; a checkpoint may come of each."""
@@ -42,17 +44,28 @@ class TrainingBoundary:
         """Evaluate and checkpoint where due; the reason to stop here, the same on every rank."""
         outcome = self._evaluate(cursor)
         if outcome is not None and outcome.best:
-            self._save(cursor, evaluated_return=outcome.mean)
-        elif self.checkpoints.due(cursor.env_steps):
-            self._save(cursor)
-        if outcome is not None and outcome.target_reached:
-            return StopReason.TARGET
-        return StopReason.DONE if cursor.env_steps >= self.target_env_steps else StopReason.NONE
+            self._best = (cursor.env_steps, outcome.mean)
+        reason = self._end(cursor, outcome)
+        if reason is StopReason.NONE:  # else the save that follows the training is of this step
+            if outcome is not None and outcome.best:
+                self._save(cursor, evaluated_return=outcome.mean)
+            elif self.checkpoints.due(cursor.env_steps):
+                self._save(cursor)
+        return reason
+
+    def best_at(self, env_steps: int) -> float | None:
+        """The mean return at this step, where that was the best evaluation so far."""
+        return self._best[1] if self._best is not None and self._best[0] == env_steps else None
 
     def report(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Submit metrics every log interval, and keep the progress file fresh."""
         with self.tracer.span("Report"):
             self.reports.iteration_done(cursor, timeline)
+
+    def _end(self, cursor: Cursor, outcome: EvaluationOutcome | None) -> StopReason:
+        if outcome is not None and outcome.target_reached:
+            return StopReason.TARGET
+        return StopReason.DONE if cursor.env_steps >= self.target_env_steps else StopReason.NONE
 
     def _evaluate(self, cursor: Cursor) -> EvaluationOutcome | None:
         if not self.evaluation.due(cursor.env_steps):

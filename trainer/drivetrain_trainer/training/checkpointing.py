@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from pydantic import ValidationError
 
+from drivetrain_api.artifacts.stages import RunStages
 from drivetrain_trainer import stats
 from drivetrain_trainer.evidence.checkpoint import load_part
-from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, rank_part
+from drivetrain_trainer.evidence.checkpoint_manifest import (
+    LEARNER_PART,
+    CheckpointError,
+    rank_part,
+)
 from drivetrain_trainer.training.schedule import Cursor, Every
 
 if TYPE_CHECKING:
@@ -35,6 +41,8 @@ class Restored:
     best_return: float | None
     reports: dict[str, Any]
     env_rng_state: torch.Tensor | None
+    stages: RunStages | None = None
+    """None in checkpoints of releases before there were stages."""
 
 
 class Checkpointer:
@@ -52,6 +60,7 @@ class Checkpointer:
         snapshot: Callable[[], RngSnapshot | None],
         ranks: Ranks,
         report_state: Callable[[], dict[str, Any]],
+        stage_state: Callable[[], dict[str, Any]],
         best_return: Callable[[], float],
         committed: Callable[[Checkpoint, bool], None],
     ) -> None:
@@ -63,6 +72,7 @@ class Checkpointer:
         self._snapshot = snapshot
         self._ranks = ranks
         self._report_state = report_state
+        self._stage_state = stage_state
         self._best_return = best_return
         self._committed = committed
         self.saved_env_steps: int | None = None
@@ -77,6 +87,12 @@ class Checkpointer:
             self._write(cursor, evaluated_return)
         self._every.done(cursor.env_steps)
         self.saved_env_steps = cursor.env_steps
+
+    def evaluated(self, cursor: Cursor, mean_return: float, *, best: bool) -> None:
+        """Note an evaluation of the checkpoint at this step; rank 0 does it."""
+        if self._ranks.leads:
+            noted = self._store.note_evaluation(cursor.env_steps, mean_return, best=best)
+            self._committed(noted, best)
 
     def _write(self, cursor: Cursor, evaluated_return: float | None) -> None:
         draft = self._store.draft(cursor.env_steps)
@@ -109,6 +125,7 @@ class Checkpointer:
             },
             "best_return": self._best_return(),
             "reports": self._report_state(),
+            "stages": self._stage_state(),
         }
 
     def _rank_state(self) -> dict[str, Any]:
@@ -142,4 +159,12 @@ def restore(checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank
         best_return=learner["best_return"],
         reports=learner["reports"],
         env_rng_state=own.get("env_rng"),
+        stages=_stages(checkpoint, learner.get("stages")),
     )
+
+
+def _stages(checkpoint: Checkpoint, state: object) -> RunStages | None:
+    try:
+        return None if state is None else RunStages.model_validate(state)
+    except ValidationError as error:
+        raise CheckpointError(checkpoint.path, f"its stages are none: {error}") from error

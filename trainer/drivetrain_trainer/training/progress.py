@@ -37,6 +37,7 @@ class ProgressReporter:
     steps_per_second: float | None = None
     mean_reward: float | None = None
     evaluated_return: float | None = None
+    best_evaluated_return: float | None = None
     checkpoint_env_steps: int | None = None
     _written: float = -math.inf
 
@@ -44,6 +45,10 @@ class ProgressReporter:
         """Take what the status shows from a report that is reduced over the ranks."""
         self.steps_per_second = reduced.get("Perf/total_fps", self.steps_per_second)
         self.mean_reward = reduced.get("Train/mean_reward", self.mean_reward)
+
+    def evaluated(self, latest: float, best: float) -> None:
+        """Take mean returns of the latest evaluation and of the best one."""
+        self.evaluated_return, self.best_evaluated_return = latest, best
 
     def write(self, iteration: int, env_steps: int, *, force: bool = False) -> None:
         """Write the file if a second has passed, or at once with `force`."""
@@ -64,6 +69,7 @@ class ProgressReporter:
             steps_per_second=decimal(self.steps_per_second),
             mean_reward=decimal(self.mean_reward),
             evaluated_return=decimal(self.evaluated_return),
+            best_evaluated_return=decimal(self.best_evaluated_return),
             eta_seconds=self._eta(env_steps),
             checkpoint_env_steps=self.checkpoint_env_steps,
             at=datetime.now(UTC),

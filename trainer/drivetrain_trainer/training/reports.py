@@ -6,7 +6,6 @@ All three show what one submission to the training logger came to: reduced over 
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,7 @@ from drivetrain_trainer.training.manifest import soundness
 from drivetrain_trainer.training.step_rate import StepRate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch.distributed as dist
 
@@ -74,7 +73,9 @@ class Reports:
         ages: ReplayAges,
         group: dist.ProcessGroup | None,
         manifest: ManifestWriter | None = None,
+        trained: Callable[[], float],
     ) -> None:
+        """`trained` tells the seconds in the training loop of this attempt."""
         self._logger = logger
         self._manifest = manifest
         self._stats = StatsLogger(logger, group=group)
@@ -88,11 +89,12 @@ class Reports:
         self._ages = ages
         self._instability: dict[str, int] = {}
         self._best_evaluation: tuple[float, int] | None = None
+        self._latest_evaluation: float | None = None
         self._rate = StepRate(hold=group is not None)
         self._reported: tuple[int, int] | None = None
         """Iteration and environment steps of the latest report."""
         self._mean_rewards: deque[float] = deque(maxlen=SMOOTHED_REPORTS)
-        self._started = time.monotonic()
+        self._trained = trained
 
     def iteration_done(self, cursor: Cursor, timeline: PhaseTimeline) -> None:
         """Count an iteration, and report where the interval has passed; the same on all ranks."""
@@ -166,7 +168,8 @@ class Reports:
         self._logger.evaluated(figures)
         episodes = stats.get(stats.Workflow.EVALUATION).export()
         self._stats.commit(_EPOCH, cursor.iteration, cursor.env_steps, episodes)
-        self._progress.evaluated_return = result.mean
+        self._latest_evaluation = result.mean
+        self._progress.evaluated(result.mean, best[0])
         self._progress.write(cursor.iteration, cursor.env_steps, force=True)
         if self._summary is not None:
             self._summary.note(evaluated_return=result.mean)
@@ -182,6 +185,7 @@ class Reports:
         """What a resumed run's reports go on from."""
         return {
             "best_evaluation": list(self._best_evaluation) if self._best_evaluation else None,
+            "latest_evaluation": self._latest_evaluation,
             "mean_rewards": list(self._mean_rewards),
             "smoothed_mean_reward": self.smoothed_mean_reward,
         }
@@ -190,7 +194,10 @@ class Reports:
         """Go on from a checkpoint's state."""
         best = state["best_evaluation"]
         self._best_evaluation = (best[0], best[1]) if best else None
-        # Checkpoints of earlier releases hold no smoothing.
+        # Checkpoints of earlier releases hold no latest evaluation, and no smoothing.
+        self._latest_evaluation = state.get("latest_evaluation")
+        if best and self._latest_evaluation is not None:
+            self._progress.evaluated(self._latest_evaluation, best[0])
         self._mean_rewards.extend(state.get("mean_rewards", ()))
 
     def _smooth(self, values: Mapping[str, float]) -> None:
@@ -202,7 +209,7 @@ class Reports:
         if self._summary is None:
             return
         values = record.values
-        self._summary.note(training_wall_time_sec=time.monotonic() - self._started)
+        self._summary.note(training_wall_time_sec=self._trained())
         note_telemetry(self._summary, self._logger.stats)
         if INVALID_ROWS in values:
             self._summary.note(invalid_rows=int(values[INVALID_ROWS]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -33,7 +34,9 @@ from drivetrain_trainer.training.process_sharing import Processes, open_sharing
 from drivetrain_trainer.training.ranks import Ranks, join_ranks
 
 if TYPE_CHECKING:
+    from drivetrain_api.artifacts.stages import RunStages
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
+    from drivetrain_trainer.evidence.run_directory import RunDirectory
     from drivetrain_trainer.runtime.collector import CollectorReady
     from drivetrain_trainer.runtime.devices import ResolvedDevices
     from drivetrain_trainer.telemetry.logger import TrainingLogger
@@ -50,8 +53,15 @@ class Started:
     machinery: Machinery
     ranks: Ranks
     logger: TrainingLogger
+    own: bool
+    """Whether it goes on from a checkpoint of its own."""
     restored: Restored | None
     """What it goes on from; None where it starts from scratch."""
+
+    @property
+    def own_stages(self) -> RunStages | None:
+        """The run's stages in its own checkpoint; one of another run knows nothing of them."""
+        return self.restored.stages if self.restored is not None and self.own else None
 
 
 def start(context: RankContext) -> Started:
@@ -103,7 +113,8 @@ def start(context: RankContext) -> Started:
             shared=sharing is not None and sharing.evidence.validated,
         ),
     )
-    return Started(machinery, ranks, logger, restored)
+    own = record.checkpoint is not None and _is_own(Path(record.checkpoint), directory)
+    return Started(machinery, ranks, logger, own, restored)
 
 
 def _restore(context: RankContext, machinery: Machinery, ranks: Ranks) -> Restored | None:
@@ -124,6 +135,10 @@ def _restore(context: RankContext, machinery: Machinery, ranks: Ranks) -> Restor
     record.checkpoint = found
     log.info("resumed", checkpoint=found, env_steps=restored.cursor.env_steps)
     return restored
+
+
+def _is_own(checkpoint: Path, directory: RunDirectory) -> bool:
+    return checkpoint.parent.resolve() == directory.checkpoints.resolve()
 
 
 def _asked_for(context: RankContext) -> Checkpoint | None:

@@ -55,6 +55,11 @@ class StopSignal:
         self._ends = time.monotonic() + seconds
 
     @property
+    def timed(self) -> bool:
+        """Whether the run's time was set."""
+        return self._ends < math.inf
+
+    @property
     def finished(self) -> bool:
         """Whether it has trained for as long as it should."""
         return time.monotonic() >= self._ends

@@ -175,8 +175,9 @@ class RankSupervisor:
         self._replay = replay or self._replay
 
     def enter_loop(self, *, warming_up: bool) -> None:
-        """The lockstep with the collector begins; ticks count from here."""
-        self._first_tick = self._cursor.tick if self._cursor is not None else 0
+        """The lockstep with the collector begins, or goes on; ticks count from its beginning."""
+        if self._first_tick is None:
+            self._first_tick = self._cursor.tick if self._cursor is not None else 0
         self._enter(LifePhase.WARM_UP if warming_up else LifePhase.COLLECTING)
 
     def enter_finish(self) -> None:
