@@ -137,7 +137,8 @@ def report_faults(path: Path, checkpoints: dict[int, int], interval: int) -> Ite
 
 def _forward(session: Session) -> Iterator[str]:
     attempt, start, reports = session
-    if any(step <= start for step in reports[:1]):
+    # What resumes at the very end evaluates once more, and has nothing else to report.
+    if any(step < start for step in reports) or (start in reports and max(reports) > start):
         yield f"attempt {attempt} reports what lies before its start at {start}: {reports[:5]}"
     if any(later < earlier for earlier, later in pairwise(reports)):
         yield f"attempt {attempt} reports steps in no order: {reports}"
