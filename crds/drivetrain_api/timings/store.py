@@ -98,7 +98,8 @@ class TimingsDirectory:
         Raises:
             TimingsError: a file is refused (and kept), locked for too long, or cannot be
                 written: no space, no permission, read-only.
-            ValueError: the stage has no usable name.
+            ValueError: the stage has no usable name, or the run names hardware that is neither
+                given nor described already.
         """
         with self._locked(TIMINGS) as timings_path:
             timings = _read(timings_path, Timings)
@@ -108,6 +109,8 @@ class TimingsDirectory:
             _check_writable(timings_path)
             if hardware is not None:
                 self._describe(hardware)
+            elif run.hardware_id is not None:
+                self._check_described(run.hardware_id)
             _write(timings_path, after)
 
     def retain(self, completed: Collection[int], invocation: str | None = None) -> None:
@@ -157,6 +160,10 @@ class TimingsDirectory:
             _check_writable(path)
             records = {**known.hardware, hardware.hardware_id: hardware}
             _write(path, known.model_copy(update={"hardware": records}))
+
+    def _check_described(self, hardware_id: str) -> None:
+        if hardware_id not in _read(self.hardware_path, HardwareSidecar).hardware:
+            raise ValueError(f"{self.hardware_path} does not describe {hardware_id!r}")
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[Path]:

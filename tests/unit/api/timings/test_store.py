@@ -244,6 +244,29 @@ def test_a_writer_waits_for_another_and_says_when_that_takes_too_long(tmp_path: 
     assert TimingsDirectory(tmp_path).load().timings.root["sac_train"].total_seconds == 1.0
 
 
+def test_a_record_never_names_hardware_that_is_not_on_the_disk(tmp_path: Path) -> None:
+    directory = TimingsDirectory(tmp_path)
+    named = StageRun(seconds=1.0, hardware_id=HERE.hardware_id)
+    with pytest.raises(ValueError, match=f"does not describe '{HERE.hardware_id}'"):
+        directory.record("sac_train", named)
+    assert files(tmp_path) == {}
+    directory.record("checkpoint_save", run(), HERE)
+    directory.record("sac_train", named)
+    assert set(directory.load().timings.root) == {"checkpoint_save", "sac_train"}
+
+
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(TimingsError, match="cannot lock it: No locks available"):
+        TimingsDirectory(tmp_path).record("sac_train", run(), HERE)
+    assert files(tmp_path) == {}
+
+
 def test_each_file_has_its_own_lock(tmp_path: Path) -> None:
     """Retaining touches no hardware, so a lock on that file does not hold it up."""
     directory = TimingsDirectory(tmp_path, lock_patience=0.05)

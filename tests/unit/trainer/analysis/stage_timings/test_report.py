@@ -150,8 +150,8 @@ def test_legacy_sizes_are_labelled_and_never_this_machines(old: Path) -> None:
     assert told[-1] == [
         "legacy 62.8/23.6",
         (
-            "legacy metadata of a historical file: 62.8 GB of system memory, 23.6 GB of GPU memory; "
-            "of the machine of then, not of this one"
+            "legacy metadata of a historical file: 62.8 GB of system memory, "
+            "23.6 GB of GPU memory; of the machine of then, not of this one"
         ),
     ]
     content = json.loads(call(old, "--json", "--by-hardware").stdout)
