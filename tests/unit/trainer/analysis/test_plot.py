@@ -87,7 +87,7 @@ def drawn(
 ) -> Figure:
     """The figure that would be written."""
     kept: list[Figure] = []
-    monkeypatch.setattr(plotting, "_save", lambda made, _: kept.append(made))
+    monkeypatch.setattr(plotting, "save", lambda made, _: kept.append(made))
     found = load(paths, tags=("*",), keys=parse_keys(keys), tell=lambda _: None)
     plotting.render(found, options, Path("figure.svg"))
     return kept[0]
@@ -163,7 +163,7 @@ def test_wall_time_has_the_unit_that_fits(
     series = Series(np.array([1, 2]), np.array([0.0, seconds]), np.array([0.0, 1.0]))
     run = PlottedRun("run", "run", {"Loss/actor": series})
     kept: list[Figure] = []
-    monkeypatch.setattr(plotting, "_save", lambda made, _: kept.append(made))
+    monkeypatch.setattr(plotting, "save", lambda made, _: kept.append(made))
     plotting.render([run], Options(tags=("Loss/actor",), axis=Axis.WALL), Path("figure.png"))
     assert kept[0].axes[0].get_xlabel() == f"{label} since the first report"
 

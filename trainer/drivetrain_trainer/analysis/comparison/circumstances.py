@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.timings.model import TIMINGS
 from drivetrain_api.timings.store import TimingsDirectory, TimingsError
+from drivetrain_trainer.analysis.stage_timings.words import of_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from drivetrain_api.timings.hardware import HardwareRecord
     from drivetrain_api.timings.model import StageRun
     from drivetrain_api.timings.store import LoadedTimings
     from drivetrain_trainer.analysis.comparison.reading import ComparedRun
@@ -33,7 +33,6 @@ _EACH_OWN: Final = (
     "training.wandb_",
 )
 """Settings that differ from run to run and tell nothing: these, and what begins with them."""
-_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -198,19 +197,10 @@ def _hardware(record: StageRun, found: LoadedTimings | None) -> str:
     if record.hardware_id is None:
         return "not recorded (legacy)" if record.legacy else UNKNOWN
     known = None if found is None else found.hardware.hardware.get(record.hardware_id)
-    return record.hardware_id if known is None else hardware_words(known)
-
-
-def hardware_words(record: HardwareRecord) -> str:
-    """One line of what a timed process could see."""
-    cpu = record.cpu
-    cores = "" if cpu.physical_cores is None else f" of {cpu.physical_cores} cores"
-    parts = [f"{cpu.guest_visible_name or 'CPU'}, {cpu.logical_threads} threads{cores}"]
-    if record.memory is not None:
-        parts.append(f"{record.memory.limit_bytes / _GIB:.3g} GiB")
-    models = [gpu.model or "GPU" for gpu in record.gpus]
-    parts += [f"{models.count(model)} x {model}" for model in dict.fromkeys(models)]
-    return ", ".join(parts)
+    if known is None:
+        return record.hardware_id
+    # Numbers of batch jobs would make each run's hardware another one.
+    return of_record(known.model_copy(update={"jobs": ()}))
 
 
 def _host(run: ComparedRun) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GRID: Final = 101
 """Places of a curve."""
 _PROFILE_PLACES: Final = 201
-_CURVE_REPETITIONS: Final = 2_000
+_CURVE_REPETITIONS: Final = 1_000
 """A band is looked at, not read off: fewer resamplings do."""
 _EVEN: Final = 0.5
 _SHOWN: Final = 3
@@ -300,6 +300,7 @@ def _notes(
         for side in dict.fromkeys(run.side for run in runs)
         if side not in names
     ]
+    notes += [note for one in scores for note in _repeated(one)]
     if others:
         notes.append(f"Left out since not every side has it: {', '.join(others)}.")
     scale = scores[0].scale
@@ -309,6 +310,21 @@ def _notes(
             "task begins or ends with, 1 the greatest final one. They change with what is compared."
         )
     return tuple(notes)
+
+
+def _repeated(scores: TaskScores) -> list[str]:
+    """A seed that ran twice is no second seed."""
+    notes = []
+    for side, runs in scores.runs.items():
+        seeds = [run.seed for run in runs if run.seed is not None]
+        twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+        if twice:
+            listed = ", ".join(map(str, twice))
+            notes.append(
+                f"{scores.task}: {side} has several runs of seed {listed}, which may be the same "
+                "run over again: intervals take them for different seeds."
+            )
+    return notes
 
 
 def _thresholds(finals: Mapping[str, Sequence[Floats]]) -> Floats:

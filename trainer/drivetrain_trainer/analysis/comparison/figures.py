@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drivetrain_api.atomic import write_bytes_atomically
 from drivetrain_trainer.analysis.comparison import words
 from drivetrain_trainer.analysis.comparison.comparison import GRID
 from drivetrain_trainer.analysis.curves import Axis
-from drivetrain_trainer.analysis.plot import DOTS_PER_INCH
+from drivetrain_trainer.analysis.plot import save as save_figure
 from drivetrain_trainer.analysis.plot_style import LINES, RC, STYLES, Drawing, finish
 
 if TYPE_CHECKING:
@@ -343,7 +342,6 @@ def save(found: Comparison, output: Path) -> None:
     made = figures(found)
     rows = [made[at : at + _COLUMNS] for at in range(0, len(made), _COLUMNS)]
     heights = [max(one.height for one in row) + 0.25 for row in rows]
-    suffix = output.suffix.lower()
     with mpl.rc_context(RC):
         canvas = Canvas(figsize=(WIDTH * _COLUMNS, sum(heights)), layout="constrained")
         grid = canvas.add_gridspec(len(rows), _COLUMNS, height_ratios=heights)
@@ -354,9 +352,4 @@ def save(found: Comparison, output: Path) -> None:
                 legend = axes.get_legend() is not None
                 pad = 6 + (72 * _legend_height(found) if legend else 0)
                 axes.set_title(plain(one.title), loc="left", fontsize="medium", pad=pad)
-        picture = io.BytesIO()
-        undated = {"Date": None} if suffix == ".svg" else None
-        canvas.savefig(
-            picture, format=suffix.removeprefix("."), dpi=DOTS_PER_INCH, metadata=undated
-        )
-    write_bytes_atomically(output, picture.getvalue(), durable=False)
+        save_figure(canvas, output)

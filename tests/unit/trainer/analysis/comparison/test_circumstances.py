@@ -82,7 +82,7 @@ def test_times_by_hardware_from_the_artifact_directory() -> None:
         )
         write_timings(Path(side), {"sac_train": [10.0, 30.0, 99.0]}, cpu=cpu, gpu="H200")
     found = looked("a", "b")
-    words = "16 threads of 8 cores, 64 GiB, 1 x H200"
+    words = "16 threads on 8 cores; 64 GiB of memory (cgroup v2 limit); H200"
     assert found.times == (
         StageTime("a", "sac_train", f"EPYC, {words}", 2, 20.0, 40.0),
         StageTime("b", "sac_train", f"Xeon, {words}", 2, 20.0, 40.0),

@@ -129,6 +129,13 @@ def test_tasks_that_one_side_lacks_are_left_out_and_told() -> None:
     assert "Left out since not every side has it: ant." in found.notes
 
 
+def test_a_seed_that_ran_twice_is_told_of() -> None:
+    seeds("a/first", lambda seed: 1.0 * seed)
+    seeds("a/again", lambda seed: 1.0 * seed, 2)
+    (note,) = compared("a").notes
+    assert note.startswith("hopper: a has several runs of seed 0, 1, which may be the same run")
+
+
 def test_a_side_without_a_complete_run_is_told_of() -> None:
     seeds("a", lambda seed: 1.0 * seed)
     seeds("b", lambda _: 1.0, summary={"status": "failed", "error": "NaN"})

@@ -109,7 +109,7 @@ def test_the_example_is_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
     for text in (
         "two-critics seems better on half_cheetah and hopper: interquartile mean of final scores",
         "1 of 5 runs of two-critics takes no part",
-        "AMD EPYC 9554, 16 threads of 8 cores, 64 GiB, 1 x NVIDIA H200",
+        "AMD EPYC 9554, 16 threads on 8 cores; 64 GiB of memory (cgroup v2 limit); NVIDIA H200",
         "algo.critic_learning_rate",
         "failed: NonFiniteError: critic loss is NaN at environment step 22,000",
         "suites/base/sac/hopper/run_1_seed_1",
