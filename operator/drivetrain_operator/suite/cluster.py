@@ -205,22 +205,39 @@ class ClusterSuite:
     async def _pass(self) -> bool:
         """Take note of what happened, start what may start; whether there is more to do."""
         for member in self.keeper.members:
-            self._follow(member)
+            await self._follow(member)
         await self._fill()
         self.board.show(self.keeper.members, self.figures)
         states = {member.state for member in self.keeper.members}
         return bool(states & {MemberState.PENDING, MemberState.RUNNING})
 
-    def _follow(self, member: SuiteMember) -> None:
+    async def _follow(self, member: SuiteMember) -> None:
         if member.name in self.stale or member.state.over:
             return
         run = self._set.runs.get(member.name)
+        if run is None and member.state is not MemberState.PENDING:
+            run = await self._look_for(member.name)
         if run is not None:
             state = state_of(run)
             waits = state is MemberState.FAILED or run.phase is Phase.PENDING
             self.keeper.set(member.name, state, run.status.message if waits else None)
-        elif member.state is not MemberState.PENDING:
-            self.keeper.set(member.name, MemberState.FAILED, "was deleted from the cluster")
+
+    async def _look_for(self, name: str) -> Run | None:
+        """A run that the watch does not show: gone, or newer than the list that it began with."""
+        try:
+            raw = await self._get(name)
+        except NotFoundError:
+            self.keeper.set(name, MemberState.FAILED, "was deleted from the cluster")
+            return None
+        except (UnavailableError, ThrottledError):
+            return None  # the next pass asks again
+        self._set.put(TRAINING_RUNS, raw)
+        return self._set.runs[name]
+
+    async def _get(self, name: str) -> dict[str, Any]:
+        return await self.session.cluster.request(
+            Method.GET, TRAINING_RUNS, namespace=self.session.namespace, name=name
+        )
 
     async def _fill(self) -> None:
         """Create TrainingRuns while there is room; one that is being replaced takes room."""
@@ -276,9 +293,7 @@ class ClusterSuite:
 
     async def _adopt(self, name: str) -> None:
         """An earlier request may have been carried out though its answer was lost."""
-        raw = await self.session.cluster.request(
-            Method.GET, TRAINING_RUNS, namespace=self.session.namespace, name=name
-        )
+        raw = await self._get(name)
         found = _found(Run.readable(raw))
         if found.suite == self.suite and found.invocation == self.keeper.record.invocation:
             self._set.put(TRAINING_RUNS, raw)

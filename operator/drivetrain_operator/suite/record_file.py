@@ -68,17 +68,14 @@ def set_aside(path: Path) -> Path | None:
     """Give a file or folder a hidden name beside it; None where there is none.
 
     Raises:
-        Refusal: it cannot be renamed.
+        OSError: it cannot be renamed; names both.
     """
     if not path.exists():
         return None
     number = 1
     while (hidden := path.with_name(f".{path.name}.replaced-{number}")).exists():
         number += 1
-    try:
-        path.rename(hidden)
-    except OSError as error:
-        raise Refusal([f"{path} cannot be set aside as {hidden.name}: {error.strerror}"]) from None
+    path.rename(hidden)
     return hidden
 
 

@@ -232,7 +232,10 @@ def _opened(prepared: Prepared, *, fresh: bool) -> RecordKeeper:
     root, record = prepared.root, prepared.record
     if fresh:
         paths = (SUITE_RECORD, *(member.run_directory for member in record.members))
-        kept = [aside for path in paths if (aside := set_aside(root / path)) is not None]
+        try:
+            kept = [aside for path in paths if (aside := set_aside(root / path)) is not None]
+        except OSError as error:
+            raise Refusal([f"what is there cannot be set aside: {error}"]) from None
         if kept:
             say(f"what is there of the suite is kept in {len(kept)} hidden paths: {kept[0]}...")
     keeper = RecordKeeper(root, record)

@@ -6,14 +6,15 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import yaml
-from command_line import DRIVETRAIN, SHM, gone, tree, until
+from command_line import DRIVETRAIN, SHM, gone, tree
 from suite_files import TEMPLATE
 
 from drivetrain_api.artifacts.suite_record import SuiteMember, SuiteRecord
@@ -148,6 +149,17 @@ def test_killed_in_its_second_member_it_goes_on_at_the_right_place(
     out = (folder / "output").read_text()
     assert f"drivetrain compare {ROOT}" in out
     assert f"{len(after.members)} complete of {len(after.members)} members" in out
+
+
+def until(
+    condition: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None
+) -> None:
+    """Wait for a condition, which may be minutes of training away."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert process is None or process.poll() is None, f"the command ended before {what}"
+        assert time.monotonic() < deadline, f"waited {LIMIT} s for {what}"
+        time.sleep(0.02)
 
 
 def until_second(shell: SuiteShell, command: subprocess.Popen[bytes]) -> None:
