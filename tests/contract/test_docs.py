@@ -15,7 +15,8 @@ import yaml
 from drivetrain_api.compose import compose, parse_run, resolve_task
 from drivetrain_operator.cli.main import cli
 from drivetrain_operator.kubectl.main import cli as kubectl_cli
-from drivetrain_operator.suite.plan import check, load, outline
+from drivetrain_operator.suite.plan import check, outline
+from drivetrain_operator.suite.suite_file import load
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])

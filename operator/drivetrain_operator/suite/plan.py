@@ -1,4 +1,4 @@
-"""A suite file read, expanded into members, and each of them composed and checked."""
+"""A suite expanded into members, and each of them composed and checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain_api import labels
@@ -15,16 +15,12 @@ from drivetrain_api.algorithms import ALGO_LOG_NAMES
 from drivetrain_api.artifacts.suite_record import SuiteMember
 from drivetrain_api.base import API_VERSION, KIND
 from drivetrain_api.errors import SpecError, Violation
-from drivetrain_api.explain import plain_object
 from drivetrain_api.overrides import apply_overrides
-from drivetrain_api.suite import MAX_MEMBERS, MAX_SEEDS, parse_suite
-from drivetrain_operator.cli.making import STANDARD_INPUT, checked, read
+from drivetrain_api.suite import MAX_MEMBERS, MAX_SEEDS
+from drivetrain_operator.cli.making import checked
 from drivetrain_operator.cli.refusal import Refusal
-from drivetrain_operator.manifest_file import ManifestDocument
 from drivetrain_operator.suite.search import (
     DEFAULT,
-    reserved,
-    set_paths,
     short_hash,
     variants_of,
 )
@@ -32,10 +28,10 @@ from drivetrain_operator.suite.search import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from drivetrain_api.suite import Suite
     from drivetrain_api.tasks import TaskSpec
     from drivetrain_api.trainingrun import TrainingRun, TrainingRunSpec
     from drivetrain_operator.suite.search import Variant
+    from drivetrain_operator.suite.suite_file import SuiteFile
 
 NAME_LIMIT: Final = 50
 """Characters of a TrainingRun's name."""
@@ -58,24 +54,6 @@ RESULT_SECTIONS: Final = (
     "experiment",
 )
 """Sections of a spec that decide what is trained; the others decide where and how."""
-
-
-@dataclass(frozen=True)
-class SuiteFile:
-    """A suite file and its template."""
-
-    suite: Suite
-    source: ManifestDocument
-    """The suite file."""
-    template: Mapping[str, Any]
-    """The spec that members share."""
-    template_source: ManifestDocument
-    """Where the template stands, its spec at ``spec``."""
-
-    @property
-    def name(self) -> str:
-        """Name of the suite."""
-        return self.suite.metadata.name
 
 
 @dataclass(frozen=True)
@@ -122,40 +100,6 @@ def spec_digest(composed: TrainingRunSpec) -> str:
     """SHA-256 of `RESULT_SECTIONS` of a composed spec."""
     content = composed.model_dump(mode="json", include=set(RESULT_SECTIONS))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def load(file: str) -> SuiteFile:
-    """Read a suite file, and the template that it names.
-
-    Args:
-        file: A path, or ``-`` for standard input.
-
-    Raises:
-        Refusal: with the place of everything that is wrong.
-    """
-    source = read(file)
-    try:
-        suite = parse_suite(source.content)
-    except SpecError as error:
-        raise Refusal([f"{source.place(v.path)}: {v}" for v in error.violations]) from None
-    if suite.spec.template is not None:
-        below = ("spec", "template")
-        lines = {
-            ("spec", *path[2:]): line for path, line in source.lines.items() if path[:2] == below
-        }
-        template = plain_object(source.content["spec"]["template"])
-        template_source = ManifestDocument(source.source, {"spec": template}, lines)
-    else:
-        assert suite.spec.template_file is not None
-        beside = Path.cwd() if file == STANDARD_INPUT else Path(file).parent
-        template_source = read(str(beside / suite.spec.template_file))
-        template = plain_object(template_source.content.get("spec"))
-        if template_source.content.get("kind") != KIND or not template:
-            words = f"is no manifest of kind {KIND} with a spec, as templateFile names one"
-            raise Refusal([f"{template_source.source}: {words}"])
-    found = SuiteFile(suite, source, template, template_source)
-    _refuse_reserved(found)
-    return found
 
 
 def outline(file: SuiteFile) -> tuple[SuiteMember, ...]:
@@ -310,16 +254,6 @@ def _variant_specs(
     if twins:
         raise Refusal(twins)
     return specs
-
-
-def _refuse_reserved(file: SuiteFile) -> None:
-    lines = [
-        f"{file.template_source.place(path)}: {path}: no template sets it: {why}"
-        for path in set_paths(file.template)
-        if (why := reserved(path)) is not None and not path.startswith("experiment.")
-    ]
-    if lines:
-        raise Refusal(lines)
 
 
 def _names(suite: str, variants: Sequence[Variant]) -> Mapping[str, str]:

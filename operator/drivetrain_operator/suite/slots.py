@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from drivetrain_operator.suite.plan import Checked, SuiteFile
+    from drivetrain_operator.suite.plan import Checked
+    from drivetrain_operator.suite.suite_file import SuiteFile
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from drivetrain_api.artifacts.suite_record import SuiteMember
-    from drivetrain_operator.suite.plan import Checked, SuiteFile
+    from drivetrain_operator.suite.plan import Checked
+    from drivetrain_operator.suite.suite_file import SuiteFile
 
 FRESH_HINT: Final = "--fresh starts the suite over; another metadata.name makes another suite"
 _OPERATIONAL: Final = frozenset(

@@ -20,10 +20,11 @@ from drivetrain_operator.kubectl.session import run as on_cluster
 from drivetrain_operator.local.store import LocalStore
 from drivetrain_operator.suite import local
 from drivetrain_operator.suite.display import Board, lines_of, reasons
-from drivetrain_operator.suite.plan import check, load, outline
+from drivetrain_operator.suite.plan import check, outline
 from drivetrain_operator.suite.record_file import RecordKeeper, held, load_record, set_aside
 from drivetrain_operator.suite.slots import local_settings, slots_for
 from drivetrain_operator.suite.standing import Standing, refuse_changed_runs, stand
+from drivetrain_operator.suite.suite_file import load
 from drivetrain_operator.suite.validation import prune_timings
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from drivetrain_api.artifacts.suite_record import SuiteMember, SuiteRecord
     from drivetrain_operator.kubectl.session import Connection, Session
     from drivetrain_operator.suite.display import Figures
-    from drivetrain_operator.suite.plan import Checked, SuiteFile
+    from drivetrain_operator.suite.plan import Checked
     from drivetrain_operator.suite.standing import FoundRun
+    from drivetrain_operator.suite.suite_file import SuiteFile
 
 _PLAN: Final = ("MEMBER", "VARIANT", "SEED", "STATE", "DIRECTORY")
 
@@ -145,13 +147,13 @@ def start_on_cluster(options: Options, connection: Connection) -> int:
 
     async def work(session: Session) -> int:
         # The Kubernetes client behind it takes half a second to import.
-        from drivetrain_operator.suite import cluster  # noqa: PLC0415
+        from drivetrain_operator.suite import cluster, cluster_runs  # noqa: PLC0415
 
-        found = await cluster.found_runs(session, members)
+        found = await cluster_runs.found_runs(session, members)
         there = There(SuiteBackend.CLUSTER, found, session.namespace)
         prepared = _prepare(options, file, root, members, there)
-        await cluster.rehearse(session, file, prepared.remaining)
-        warning = cluster.storage_warning(prepared.checked)
+        await cluster_runs.rehearse(session, file, prepared.remaining)
+        warning = cluster_runs.storage_warning(prepared.checked)
         if warning is not None:
             say(warning, fg="yellow")
         if options.dry_run:

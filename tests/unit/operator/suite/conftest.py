@@ -8,7 +8,7 @@ import pytest
 import yaml
 from suite_files import TEMPLATE
 
-from drivetrain_operator.suite.plan import SuiteFile, load
+from drivetrain_operator.suite.suite_file import SuiteFile, load
 
 
 @pytest.fixture(autouse=True)

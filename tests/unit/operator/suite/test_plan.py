@@ -12,7 +12,8 @@ from suite_files import TEMPLATE
 
 from drivetrain_api.experiment import ExperimentConfig
 from drivetrain_operator.cli.refusal import Refusal
-from drivetrain_operator.suite.plan import SuiteFile, check, load, outline, spec_digest
+from drivetrain_operator.suite.plan import check, outline, spec_digest
+from drivetrain_operator.suite.suite_file import SuiteFile, load
 
 MakeFile = Callable[..., SuiteFile]
 GRID = {"algo.actor_learning_rate": [3e-4, 1e-3]}

@@ -14,9 +14,10 @@ import pytest
 from drivetrain_api.artifacts.suite_record import MemberState, SuiteBackend, SuiteRecord
 from drivetrain_operator.cli.refusal import Refusal
 from drivetrain_operator.suite import record_file
-from drivetrain_operator.suite.plan import SuiteFile, outline
+from drivetrain_operator.suite.plan import outline
 from drivetrain_operator.suite.record_file import RecordKeeper, held, load_record, set_aside
 from drivetrain_operator.suite.standing import stand
+from drivetrain_operator.suite.suite_file import SuiteFile
 
 
 @pytest.fixture

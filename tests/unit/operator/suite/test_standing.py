@@ -11,7 +11,7 @@ from suite_files import TEMPLATE
 
 from drivetrain_api.artifacts.suite_record import MemberState, SuiteBackend, SuiteRecord
 from drivetrain_operator.cli.refusal import Refusal
-from drivetrain_operator.suite.plan import SuiteFile, check, outline
+from drivetrain_operator.suite.plan import check, outline
 from drivetrain_operator.suite.standing import (
     FoundRun,
     Standing,
@@ -19,6 +19,7 @@ from drivetrain_operator.suite.standing import (
     refuse_changed_runs,
     stand,
 )
+from drivetrain_operator.suite.suite_file import SuiteFile
 
 MakeFile = Callable[..., SuiteFile]
 NOW = datetime(2026, 11, 30, 9, 0, tzinfo=UTC)
