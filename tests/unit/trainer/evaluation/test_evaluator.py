@@ -16,6 +16,7 @@ from drivetrain_trainer.evaluation.evaluator import (
     EvaluationResult,
     Evaluator,
 )
+from drivetrain_trainer.runtime.faults import StopRequestedError
 
 Script = Callable[..., Any]
 
@@ -53,6 +54,19 @@ def test_each_environment_counts_its_own_first_episodes(script: Script) -> None:
     assert len(result.returns) == 130
     assert result.lengths[:6] == (3, 7, 50, 4, 9, 50)
     assert result.lengths[6:10] == (3, 7, 4, 9)
+
+
+def test_an_evaluation_that_is_interrupted_ends_at_once_and_closes_its_environments(
+    script: Script,
+) -> None:
+    task = script([[50]])
+    policy = Constant()
+    policy.train()
+    with pytest.raises(StopRequestedError):
+        Evaluator(task.spec, episodes=1, seed=0).evaluate(policy, interrupted=lambda: True)
+    assert policy.training
+    (env,) = task.made
+    assert env.closed == 1
 
 
 def test_the_policy_sees_raw_observations_and_its_actions_are_applied(script: Script) -> None:

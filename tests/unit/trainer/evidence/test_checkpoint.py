@@ -67,6 +67,38 @@ def steps(store: CheckpointStore) -> list[int]:
     return [open_checkpoint(path).env_steps for path in store.catalog.paths()]
 
 
+class TestEvaluation:
+    def test_a_committed_checkpoint_may_be_evaluated_later(self, run: Path) -> None:
+        store = open_store(run)
+        save(store, 10, evaluated_return=3.0, best=True)
+        save(store, 20)
+        noted = store.note_evaluation(20, 2.5, best=False)
+        assert noted.manifest.evaluated_return == 2.5
+        assert open_checkpoint(noted.path, SUBJECT) == noted
+        noted.verify()
+        assert (best := store.catalog.best()) is not None
+        assert best.env_steps == 10
+        store.note_evaluation(20, 4.0, best=True)
+        assert (best := store.catalog.best()) is not None
+        assert (best.env_steps, best.manifest.evaluated_return) == (20, 4.0)
+
+    def test_the_former_best_is_kept_no_longer(self, run: Path) -> None:
+        store = open_store(run, keep=1)
+        save(store, 10, evaluated_return=3.0, best=True)
+        save(store, 20)
+        assert steps(store) == [10, 20]
+        store.note_evaluation(20, 4.0, best=True)
+        assert steps(store) == [20]
+
+    def test_a_newer_attempt_is_not_overwritten(self, run: Path) -> None:
+        store = open_store(run)
+        save(store, 10)
+        open_store(run, attempt=2)
+        with pytest.raises(FencedError):
+            store.note_evaluation(10, 4.0, best=True)
+        assert open_checkpoint(store.catalog.paths()[0]).manifest.evaluated_return is None
+
+
 class TestCommit:
     def test_what_was_saved_is_loaded(self, run: Path) -> None:
         store = open_store(run)

@@ -19,6 +19,7 @@ from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_directory import (
     Location,
     RunDirectory,
+    artifact_directory,
     check_writable,
     find_run_directory,
     uri_of,
@@ -47,6 +48,15 @@ def test_lies_below_the_storage_root(
     assert claimed.run_summary == claimed.path / "run_summary.json"
     assert claimed.run_config == claimed.path / "run_config.json"
     assert claimed.checkpoints == claimed.path / "checkpoints"
+
+
+def test_members_of_a_suite_share_the_folder_above_their_run_directories(
+    make_attempt: MakeAttempt, tmp_path: Path
+) -> None:
+    member = {"suite": "seeds", "run_idx": 0, "invocation": "first"}
+    spec = make_attempt(experiment=member, training={"log_dir": "suite/run_0"}).spec
+    assert artifact_directory(spec, tmp_path / "suite/run_0") == tmp_path / "suite"
+    assert artifact_directory(make_attempt().spec, tmp_path / "run") == tmp_path / "run"
 
 
 def test_absolute_settings_leave_the_storage_root(

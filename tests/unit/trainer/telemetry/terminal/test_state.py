@@ -84,6 +84,12 @@ def test_the_latest_evaluation_is_kept(facts: SystemFacts) -> None:
     assert state.snapshot().evaluation == figures
 
 
+def test_the_end_of_the_run_may_move(facts: SystemFacts) -> None:
+    state = TerminalState(facts)
+    state.retarget(12_345)
+    assert state.snapshot().facts == replace(facts, target_env_steps=12_345)
+
+
 def test_phases_are_averaged_over_the_iterations_of_iter_wall(
     facts: SystemFacts, make_record: MakeRecord
 ) -> None:
