@@ -16,6 +16,7 @@ from drivetrain_trainer.evidence.checkpoint_manifest import (
     CheckpointError,
     rank_part,
 )
+from drivetrain_trainer.runtime.replay import ReplayStateError
 from drivetrain_trainer.training.schedule import Cursor, Every
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from drivetrain_api.training import Simulator
     from drivetrain_trainer.algorithms.sac.agent import SacAgent
     from drivetrain_trainer.evidence.checkpoint import CheckpointStore
     from drivetrain_trainer.evidence.checkpoint_manifest import Checkpoint
@@ -138,14 +140,17 @@ class Checkpointer:
         return state
 
 
-def restore(checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank: int) -> Restored:
+def restore(
+    checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank: int, sim: Simulator
+) -> Restored:
     """Put a checkpoint's state into the agent (and the replay, where it was stored).
 
     A rank that the checkpoint knows nothing of (the run has more ranks now) goes on with
-    fresh environment generators.
+    fresh environment generators, and so does one on another simulator, whose generator may be
+    of another kind of device.
 
     Raises:
-        CheckpointError: a part is missing or damaged.
+        CheckpointError: a part is missing or damaged, or its replay does not fit this run's.
     """
     learner = load_part(checkpoint, LEARNER_PART)
     agent.load_state_dict(learner["agent"])
@@ -153,12 +158,15 @@ def restore(checkpoint: Checkpoint, *, agent: SacAgent, replay: ReplayRing, rank
     if rank < checkpoint.manifest.world_size:
         own = load_part(checkpoint, rank_part(rank))
     if own.get("replay") is not None:
-        replay.load_state_dict(own["replay"])
+        try:
+            replay.load_state_dict(own["replay"])
+        except ReplayStateError as error:
+            raise CheckpointError(checkpoint.path, f"{error} (algo.replayRows)") from error
     return Restored(
         cursor=Cursor(**learner["cursor"]),
         best_return=learner["best_return"],
         reports=learner["reports"],
-        env_rng_state=own.get("env_rng"),
+        env_rng_state=own.get("env_rng") if checkpoint.manifest.sim is sim else None,
         stages=_stages(checkpoint, learner.get("stages")),
     )
 

@@ -129,7 +129,13 @@ def _restore(context: RankContext, machinery: Machinery, ranks: Ranks) -> Restor
     if not found:
         return None
     checkpoint = resolve_checkpoint(context.given.storage / found, Preference.LATEST)
-    restored = restore(checkpoint, agent=machinery.agent, replay=machinery.replay, rank=ranks.rank)
+    restored = restore(
+        checkpoint,
+        agent=machinery.agent,
+        replay=machinery.replay,
+        rank=ranks.rank,
+        sim=context.given.spec.sim,
+    )
     record.cursor = restored.cursor
     context.supervisor.know(cursor=record.cursor)
     record.checkpoint = found

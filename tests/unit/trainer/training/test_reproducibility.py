@@ -15,11 +15,12 @@ from torch import Tensor
 
 from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.tasks import load_task
-from drivetrain_api.trainingrun import TaskConfig
+from drivetrain_api.training import Simulator, TaskConfig
 from drivetrain_trainer.envs.factory import make_env
 from drivetrain_trainer.evidence.checkpoint import load_part
 from drivetrain_trainer.evidence.checkpoint_manifest import LEARNER_PART, rank_part
 from drivetrain_trainer.runtime.replay_layout import Batch, RowLayout
+from drivetrain_trainer.training.checkpointing import restore
 
 ENVS = 2
 WARM_UP = 8
@@ -116,6 +117,35 @@ def test_what_goes_on_from_one_checkpoint_goes_on_alike(ranks: Ranks) -> None:
     unbroken = run(ranks, steps=120)
     assert torch.equal(unbroken.rows[:80], source.rows)
     assert unbroken.replay != first.replay
+
+
+class Untouched:
+    """An agent or a replay that is told its state, and does nothing with it."""
+
+    def load_state_dict(self, state: Any) -> None:
+        del state
+
+
+@pytest.mark.slow
+def test_another_simulator_starts_its_generators_and_another_replay_is_refused(
+    ranks: Ranks,
+) -> None:
+    source = run(ranks, steps=40).attempt
+    checkpoint = source.checkpoints.latest()
+    assert checkpoint is not None
+    taken: Any = Untouched()
+    for sim, kept in ((Simulator.MUJOCO, True), (Simulator.MJWARP, False)):
+        restored = restore(checkpoint, agent=taken, replay=taken, rank=0, sim=sim)
+        assert (restored.env_rng_state is not None) == kept
+    ranks.uid, ranks.attempts = "run-of-another-size", 0
+    resumed = ranks.attempt(
+        algo={"replay_rows": 500}, checkpoint={"resume_from": str(source.directory)}
+    )
+    assert resumed.run() is ExitCode.REFUSED
+    assert "stored replay holds 1000 rows of width 12; this one 500" in (
+        resumed.outcome.error or ""
+    )
+    assert "algo.replayRows" in (resumed.outcome.error or "")
 
 
 @pytest.mark.parametrize("name", ["inverted_pendulum", "reacher"])
