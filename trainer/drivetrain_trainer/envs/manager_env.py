@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from drivetrain_trainer.envs.checks import check_counts_and_names
 from drivetrain_trainer.envs.errors import EnvClosedError, EnvError
 from drivetrain_trainer.envs.managers.action import ActionManager
 from drivetrain_trainer.envs.managers.event import EventManager
@@ -34,7 +35,7 @@ from drivetrain_trainer.physics.optimizations import backend_diagnostics
 from drivetrain_trainer.physics.port import Divergence, Physics, RenderState, SimulationSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from drivetrain_api.artifacts.runtime_manifest import BackendDiagnostics
     from drivetrain_trainer.envs.definition import EnvDefinition
@@ -62,7 +63,7 @@ class ManagerEnv:
             EnvError: a count that is no positive int, two terms of one name, a bad term.
             PhysicsError: the simulator refuses the model or an output.
         """
-        _check(definition, request)
+        check_counts_and_names(definition, request)
         self._physics: Physics | None = physics or make_physics(
             request.simulator,
             SimulationSetup(
@@ -299,28 +300,3 @@ class ManagerEnv:
         fresh = self._fresh[ids]
         require_sound(ids, fresh, "observations", self._observations.place)
         return fresh
-
-
-def _check(definition: EnvDefinition, request: EnvRequest) -> None:
-    counts = {
-        "num_envs": request.num_envs,
-        "num_threads": request.num_threads,
-        "substeps": definition.substeps,
-    }
-    for name, count in counts.items():
-        if type(count) is not int or count < 1:
-            raise EnvError(f"{name} must be an int of at least 1, got {count!r}")
-    for kind, terms in (
-        ("observation", definition.observations),
-        ("reward", definition.rewards),
-        ("termination", definition.terminations),
-        ("reset", definition.resets),
-    ):
-        _check_names(kind, [term.name for term in terms])
-    _check_names("log", [term.tag for term in definition.log])
-
-
-def _check_names(kind: str, names: Iterable[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise EnvError(f"{count} {kind} terms are named {name!r}")
