@@ -33,7 +33,7 @@ def progress_lines(found: Progress, at: datetime, *, live: bool) -> list[str]:
                 ("Speed", f"{figure(found.steps_per_second)} steps/s"),
                 ("Left", duration(found.eta_seconds) if live and found.eta_seconds else ""),
                 ("Reward", f"{figure(found.mean_reward)} (mean of the last 100 episodes)"),
-                ("Evaluated", _known(found.evaluated_return)),
+                ("Evaluated", _evaluated(found)),
                 ("Checkpoint", f"at {number(saved)} steps" if saved is not None else "none"),
                 ("Reported", f"{reported} ago" if reported is not None else ""),
             ]
@@ -54,6 +54,7 @@ def summary_lines(found: RunSummaryDigest) -> list[str]:
             ("Reward", _known(found.final_mean_reward)),
             ("Best reward", _known(found.best_mean_reward)),
             ("Evaluated", _known(found.evaluated_return)),
+            ("Final", f"{_known(found.final_evaluated_return)}{_MISSED[found.threshold_missed]}"),
             ("Last attempt", duration(float(wall)) if wall is not None else ""),
             ("Directory", found.run_directory or ""),
             ("Page", found.wandb_run_url or ""),
@@ -90,6 +91,19 @@ def eta(progress: Progress | None, *, live: bool) -> str:
     if not live or progress is None or progress.eta_seconds is None:
         return NOTHING
     return duration(progress.eta_seconds)
+
+
+_MISSED = {
+    True: ", below evaluator.threshold",
+    False: ", not below evaluator.threshold",
+    None: "",
+}
+
+
+def _evaluated(found: Progress) -> str:
+    """The latest evaluation, and the best one where that is another."""
+    latest, best = _known(found.evaluated_return), _known(found.best_evaluated_return)
+    return f"{latest} (best {best})" if best and best != latest else latest
 
 
 def _known(decimal: str | None) -> str:
