@@ -1,8 +1,7 @@
-"""Finding the run, reading processes, GPUs and shared memory, keeping the console's words."""
+"""Finding the run, reading processes and shared memory, keeping the console's words."""
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import subprocess
@@ -12,11 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.nvml import StandInDevice, StandInNvml
 
 from drivetrain_trainer.cli.soak_console import Console
-from drivetrain_trainer.hardware.gpu_memory import GpuMemory
-from drivetrain_trainer.hardware.nvml import Nvml
 from drivetrain_trainer.soak.discovery import RunFinder
 from drivetrain_trainer.soak.processes import TreeSampler, describe, read_process
 from drivetrain_trainer.soak.shared_files import SharedFiles
@@ -126,24 +122,3 @@ def test_a_short_console_is_kept_whole(tmp_path: Path) -> None:
     console.follow(io.BufferedReader(io.BytesIO(b"hello\n")))  # type: ignore[arg-type]  # as above
     console.close()
     assert (console.cut, (tmp_path / "log").read_text()) == (False, "hello\n")
-
-
-def driver(processes: dict[int, int] | None) -> StandInNvml:
-    """Two devices of a driver that knows processes, or does not."""
-    second: dict[int, int] | None = None if processes is None else {}
-    return StandInNvml(
-        [StandInDevice(used=1000, processes=processes), StandInDevice(used=2000, processes=second)]
-    )
-
-
-def test_the_runs_own_gpu_memory_counts_where_the_driver_knows_it() -> None:
-    library = driver({11: 300, 12: 50, 99: 7})
-    gpu = GpuMemory(Nvml(library))
-    assert gpu.used([11, 12]) == 350
-    library.devices[0].processes = {99: 7}
-    assert gpu.used([11, 12]) == 0
-
-
-@pytest.mark.parametrize("processes", [{99: 7}, None, {11: ctypes.c_ulonglong(-1).value}])
-def test_else_all_that_the_devices_have_in_use(processes: dict[int, int] | None) -> None:
-    assert GpuMemory(Nvml(driver(processes))).used([11]) == 3000
