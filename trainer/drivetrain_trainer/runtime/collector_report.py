@@ -6,6 +6,7 @@ the reader subtracts what it saw before.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -57,6 +58,8 @@ class CollectorTotals:
     """What environments logged, by tag, each value times the environments it is of."""
     log_weights: dict[str, int] = field(default_factory=dict)
     """Those environments, by tag, over every tick that had a value."""
+    log_nonfinite: dict[str, int] = field(default_factory=dict)
+    """Ticks whose value was NaN or infinite, by tag: no sum would be a number again after one."""
     gauges: dict[str, float] = field(default_factory=dict)
     """Latest values, by tag."""
     instability: dict[str, int] = field(default_factory=dict)
@@ -74,6 +77,9 @@ class CollectorTotals:
 
         A count of them is given with `num_envs` 1.
         """
+        if not math.isfinite(value):
+            self.log_nonfinite[tag] = self.log_nonfinite.get(tag, 0) + 1
+            return
         self.log_sums[tag] = self.log_sums.get(tag, 0.0) + value * num_envs
         self.log_weights[tag] = self.log_weights.get(tag, 0) + num_envs
 
@@ -90,6 +96,7 @@ class CollectorTotals:
             **{f"count:{tag}": count for tag, count in self.counts.items()},
             **{f"log_sum:{tag}": value for tag, value in self.log_sums.items()},
             **{f"log_weight:{tag}": weight for tag, weight in self.log_weights.items()},
+            **{f"log_bad:{tag}": ticks for tag, ticks in self.log_nonfinite.items()},
             **{f"gauge:{tag}": value for tag, value in self.gauges.items()},
             **{f"instability:{name}": count for name, count in self.instability.items()},
             **_encode_sighting(self.first_unsound),
@@ -117,6 +124,7 @@ class CollectorTotals:
             counts={tag: int(count) for tag, count in group("count:").items()},
             log_sums=group("log_sum:"),
             log_weights={tag: int(weight) for tag, weight in group("log_weight:").items()},
+            log_nonfinite={tag: int(ticks) for tag, ticks in group("log_bad:").items()},
             gauges=group("gauge:"),
             instability={name: int(count) for name, count in group("instability:").items()},
             first_unsound=_decode_sighting(values),
@@ -249,4 +257,8 @@ class ReportReader:
                 gained = total - before.log_sums.get(tag, 0.0)
                 counted = self._schema.family(tag).counted
                 found[tag] = gained if counted else gained / weight
+        for tag, ticks in totals.log_nonfinite.items():
+            if ticks > before.log_nonfinite.get(tag, 0):
+                self._schema.family(tag)
+                found[tag] = math.nan
         return found

@@ -84,6 +84,17 @@ def test_a_report_covers_what_happened_since_the_last_one() -> None:
     assert third.totals.invalid_rows == 3
 
 
+def test_a_log_value_that_is_no_number_is_told_once() -> None:
+    reader, running = ReportReader(), totals()
+    reader.read(BoardReport(4, running.encode()))
+    running.add_log("reward/alive", math.nan, 10)
+    running.add_log("reward/alive", 5.0, 10)
+    assert CollectorTotals.decode(running.encode()) == running
+    assert math.isnan(reader.read(BoardReport(6, running.encode())).log["reward/alive"])
+    running.add_log("reward/alive", 7.0, 10)
+    assert reader.read(BoardReport(8, running.encode())).log == {"reward/alive": 7.0}
+
+
 def test_a_tag_that_was_not_declared_is_found_out() -> None:
     running = totals()
     running.add_log("gait/duty", 0.5, 10)
