@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
 
 from drivetrain_operator.cli.main import cli
+from drivetrain_operator.suite import record_file
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,31 @@ def test_a_file_that_is_not_there_or_no_suite_is_refused(folder: Path) -> None:
     done = CliRunner().invoke(cli, ["suite", "-f", "run.yaml"])
     assert done.exit_code == 2
     assert "run.yaml:1: kind: Input should be 'Suite'; got \"TrainingRun\"" in done.output
+
+
+def test_a_root_that_cannot_be_written_is_refused_before_anything_starts(
+    write: Callable[..., Path],
+) -> None:
+    write(root="/proc/suites")
+    done = CliRunner().invoke(cli, ["suite", "-f", "suite.yaml"])
+    assert done.exit_code == 2
+    assert "error: spec.root: /proc/suites cannot be written to: /proc: " in done.output
+
+
+def test_a_disk_that_is_full_at_the_start_is_told(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write()
+    monkeypatch.setenv("DRIVETRAIN_LAUNCHER", "true")
+
+    def full(path: Path, text: str) -> NoReturn:
+        del text
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(record_file, "write_text_atomically", full)
+    done = CliRunner().invoke(cli, ["suite", "-f", "suite.yaml"])
+    assert done.exit_code == 2
+    assert "suites/swing/suite.json cannot be written: No space left on device" in done.output
 
 
 def test_help_lists_it_and_has_examples() -> None:
