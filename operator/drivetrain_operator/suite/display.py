@@ -110,9 +110,20 @@ def tally(members: Sequence[SuiteMember]) -> str:
 
 
 def lines_of(
-    members: Sequence[SuiteMember], figures: Mapping[str, Figures], *, height: int | None = None
+    members: Sequence[SuiteMember],
+    figures: Mapping[str, Figures],
+    *,
+    height: int | None = None,
+    width: int | None = None,
 ) -> list[str]:
-    """The table in the suite's order; where `height` lines do not hold it, the urgent rows."""
+    """The table in the suite's order.
+
+    Args:
+        members: The members.
+        figures: What is known of them, by name.
+        height: Lines there are: the most urgent rows where they do not hold all.
+        width: Columns there are: without the variant, which the names tell, where it is too wide.
+    """
     shown = list(members)
     if height is not None and len(members) > max(height - _ABOVE, 1):
         room = max(height - _ABOVE, 1)
@@ -120,6 +131,10 @@ def lines_of(
         shown = [members[i] for i in sorted(chosen)]
     rows = [cells(member, figures.get(member.name, UNKNOWN)) for member in shown]
     found = table(HEADER, rows, right=_RIGHT)
+    if width is not None and max(map(len, found)) > width:
+        at = HEADER.index("VARIANT")
+        narrow = [(*row[:at], *row[at + 1 :]) for row in (HEADER, *rows)]
+        found = table(narrow[0], narrow[1:], right=_RIGHT)
     hidden = len(members) - len(shown)
     more = f"and {hidden} more; " if hidden else ""
     return [*found, f"{more}{tally(members)} of {len(members)} members"]
@@ -171,7 +186,7 @@ class Board:
 
     def _redraw(self, members: Sequence[SuiteMember], figures: Mapping[str, Figures]) -> None:
         size = shutil.get_terminal_size()
-        lines = lines_of(members, figures, height=size.lines)
+        lines = lines_of(members, figures, height=size.lines, width=size.columns - 1)
         states = {member.name: member.state for member in members}
         self._erase()
         for line in lines:

@@ -61,6 +61,15 @@ def test_where_the_terminal_is_low_the_urgent_rows_are_shown_in_order() -> None:
     assert len(lines_of(MIXED, FIGURES, height=1)) == 3
 
 
+def test_where_the_terminal_is_narrow_the_variant_is_left_out() -> None:
+    assert lines_of(MIXED, FIGURES, width=69) == lines_of(MIXED, FIGURES)
+    narrow = lines_of(MIXED, FIGURES, width=68)
+    assert narrow[:2] == [
+        "MEMBER     SEED   STATE               STEPS   RETURN   TIME",
+        "swing-s0      0   complete          100,000    951.5   1h2m",
+    ]
+
+
 def test_reasons_are_told_below() -> None:
     assert reasons(MIXED) == ["MEMBER     REASON", "swing-s1   a wheel fell off"]
     assert reasons([member(0, MemberState.COMPLETE)]) == []
