@@ -22,6 +22,7 @@ HEAVY = ("yaml", "torch", "numpy", "kopf", "kubernetes", "mujoco", "structlog", 
         "drivetrain_api.crd",
         "drivetrain_api.artifacts.run_config",
         "drivetrain_api.artifacts.run_summary",
+        "drivetrain_api.timings.store",
     ],
 )
 def test_importing_the_contract_pulls_pydantic_alone(module: str) -> None:
