@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 GROUP = "drivetrain.dev"
@@ -35,6 +35,12 @@ class ApiModel(BaseModel):
     )
 
 
+def _no_number(value: object) -> object:
+    if isinstance(value, int | float):
+        raise ValueError("must be a date and time of ISO 8601, not a number")  # noqa: TRY004 - content
+    return value
+
+
 AnyInt = Annotated[int, Field(strict=True, ge=-(2**63), le=INT64_MAX)]
 PositiveInt = Annotated[int, Field(strict=True, ge=1, le=INT32_MAX)]
 NonNegativeInt = Annotated[int, Field(strict=True, ge=0, le=INT32_MAX)]
@@ -50,7 +56,7 @@ PositiveFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0.0,
 NonNegativeFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0.0, le=1e9)]
 SignedFloat = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e9, le=1e9)]
 Measure = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0.0)]
-Moment = Annotated[datetime, Field(strict=True)]
+Moment = Annotated[datetime, BeforeValidator(_no_number)]
 """A date and time; ISO 8601 in JSON, where a bare number is none."""
 ShortText = Annotated[str, Field(strict=True, max_length=253)]
 Text = Annotated[str, Field(strict=True, max_length=1024)]

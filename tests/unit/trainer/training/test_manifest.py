@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from drivetrain_api.algorithms import SacConfig
 from drivetrain_api.artifacts.base import ArtifactError
@@ -193,6 +194,28 @@ def test_an_end_without_counters_is_told_as_far_as_it_is_known(
     manifest = written(tmp_path)["runtime_manifest"]
     assert manifest["collector_backend_device"] is None
     assert "inference_flight" not in manifest
+
+
+def test_it_is_made_anew_where_something_was_noted_and_at_a_write_alone(
+    tmp_path: Path, summary: SummaryWriter
+) -> None:
+    writer = ManifestWriter(summary)
+    begin(writer)
+    before = writer.as_mapping()
+    assert writer.as_mapping() is before
+    writer.note(flight=FLIGHT, ingress=ingress())
+    assert "inference_flight" not in written(tmp_path)["runtime_manifest"]
+    assert "inference_flight" in writer.as_mapping()
+    summary.write()
+    assert written(tmp_path)["runtime_manifest"] == writer.as_mapping()
+
+
+def test_counters_that_cannot_be_are_refused_when_they_are_noted() -> None:
+    writer = ManifestWriter()
+    begin(writer)
+    with pytest.raises(ValidationError, match="is ahead of published_sequence"):
+        writer.note(ingress=ingress(release_sequence=10**6))
+    assert "replay_ingress" not in writer.as_mapping()
 
 
 def test_nothing_is_noted_before_it_is_begun() -> None:
