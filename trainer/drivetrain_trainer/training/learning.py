@@ -80,9 +80,8 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the loop and the stages share."""
+    """What aims at the end of a training."""
 
-    stages: Stages
     progress: ProgressReporter
     boundary: TrainingBoundary
 
@@ -112,7 +111,7 @@ def learn(context: RankContext, started: Started) -> StopReason:
     progress.write(record.cursor.iteration, record.cursor.env_steps, force=True)
     reason = Course(
         stages=stages,
-        trainer=_Loop(context, started, _Parts(stages, progress, boundary)),
+        trainer=_Loop(context, started, _Parts(progress, boundary)),
         boundary=boundary,
         checkpoints=checkpoints,
         evaluator=_stage_evaluator(context, started, stages, reports),
