@@ -11,6 +11,7 @@ from drivetrain_api.base import API_VERSION, KIND
 from drivetrain_api.compose import compose, parse_run, resolve_task
 from drivetrain_api.errors import SpecError
 from drivetrain_api.overrides import apply_overrides
+from drivetrain_api.suite import KIND as SUITE
 from drivetrain_operator.cli.refusal import Refusal
 from drivetrain_operator.manifest_file import (
     MAX_BYTES,
@@ -69,6 +70,9 @@ def make(request: Request) -> Wanted:
         Refusal: with every violation that was found.
     """
     source = _document(request)
+    if source.content.get("kind") == SUITE:
+        words = f"{source.place('kind')}: kind: is {SUITE}, not {KIND}"
+        raise Refusal([words], "drivetrain suite trains it, and checks it with --dry-run")
     try:
         content = apply_overrides(_named(source.content, request.name), request.overrides)
     except SpecError as error:

@@ -160,6 +160,11 @@ def test_validate_tells_of_each_file(call: Call, manifest: Callable[..., Path]) 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_examples_are_valid(call: Call, path: Path) -> None:
     result = call("validate", "-f", str(path))
+    if path.stem == "suite":
+        assert result.exit_code == 2
+        assert "suite.yaml:8: kind: is Suite, not TrainingRun" in result.stderr
+        assert "drivetrain suite trains it" in result.stderr
+        result = call("suite", "-f", str(path), "--dry-run")
     assert result.exit_code == 0, result.stderr
 
 
