@@ -162,6 +162,7 @@ def test_a_suite_killed_in_its_second_member_goes_on_there_with_the_timings_of_t
     assert json.loads((ROOT / "suite.json").read_text())["invocation"] == first
 
 
+@pytest.mark.nightly
 def test_a_member_left_behind_by_a_killed_command_is_waited_for(
     write: Callable[..., Path], shell: Shell
 ) -> None:
