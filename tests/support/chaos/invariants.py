@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -101,11 +102,14 @@ def directory_faults(directory: Path, *, complete: bool) -> Iterator[str]:
 
 def _axis(plan: Plan, watch: Watch) -> Iterator[str]:
     """The step axis goes on: from a checkpoint, forward, and to the end."""
-    steps: dict[int, int] = {}
-    for attempt, reached in watch.figures:
-        if reached < steps.get(attempt, 0):
-            yield f"the status of attempt {attempt} went from {steps[attempt]} to {reached} steps"
-        steps[attempt] = reached
+    falls = Counter(
+        later
+        for (earlier, before), (later, after) in pairwise(watch.figures)
+        if earlier == later and after < before
+    )
+    for attempt, count in falls.items():
+        if count > (attempt > 1):  # it shows those of the one before until it has its own
+            yield f"the status of attempt {attempt} went back: {watch.figures}"
     path = watch.directory / "metrics.jsonl" if watch.directory is not None else None
     if path is None or not path.exists():
         return

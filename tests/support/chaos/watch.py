@@ -47,8 +47,7 @@ class Watch:
             self.status = stored.get("status", {})
             self.attempt = self.status.get("attempt", 0)
             steps = (self.status.get("progress") or {}).get("envSteps")
-            # An attempt shows those of the one before until it has its own.
-            if steps is not None and steps not in [shown for _, shown in self.figures[-1:]]:
+            if steps is not None and (self.attempt, steps) not in self.figures[-1:]:
                 self.figures.append((self.attempt, steps))
         directory = self.directory
         if directory is not None:
