@@ -58,7 +58,9 @@ def expected(plan: Plan) -> Expected:
         Fault.STOP: Expected((Ending(("SuspendedBySpec",), ""),)),
         Fault.DISK_FULL: full,
         Fault.STATE_FULL: replace(full, endings=(*full.endings, silent)),
-        Fault.FILE_LIMIT: Expected((limited,), certain=certain),
+        Fault.FILE_LIMIT: Expected(
+            (limited,), certain=certain and plan.rank == 0
+        ),  # the large part
         Fault.MEMORY: Expected((memory,), certain=certain),
         Fault.NETWORK: Expected((lost, stalled), certain=certain)
         if plan.hangs
