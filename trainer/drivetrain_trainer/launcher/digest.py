@@ -57,7 +57,7 @@ def final_digest(
 def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummaryDigest:
     """The part of a run summary that the status shows."""
     error, telemetry, stages = summary.error, summary.telemetry, summary.stages
-    verdict = stages and stages.verdict
+    verdict = None if stages is None else stages.verdict
     return RunSummaryDigest(
         status=summary.status.value,
         total_env_steps=summary.total_env_steps,
@@ -66,7 +66,7 @@ def summarise(summary: RunSummary, storage: Path, directory: Path) -> RunSummary
         final_mean_reward=decimal(summary.final_mean_reward),
         best_mean_reward=decimal(summary.best_mean_reward),
         evaluated_return=decimal(summary.best_evaluated_return),
-        final_evaluated_return=decimal(verdict and verdict.mean_return),
+        final_evaluated_return=None if verdict is None else decimal(verdict.mean_return),
         threshold_missed=stages and stages.threshold_missed,
         final_env_steps_per_sec=decimal(summary.final_env_steps_per_sec),
         run_directory=uri_of(directory, storage),
