@@ -28,6 +28,8 @@ ROW: Final = 0.36
 MOST_PAIRS: Final = 15
 """More pairs are in the table alone."""
 _COLUMNS: Final = 2
+_REACH: Final = 0.75
+"""Heights of a figure from its middle within which a threshold is drawn: no curve is squashed."""
 _NAME: Final = 28
 """Letters of a side's name in a figure."""
 _NARROW: Final = 16
@@ -197,9 +199,10 @@ def _efficiency(found: Comparison, task: TaskResult) -> Figure:
     threshold = task.scores.threshold
 
     def draw(axes: Drawing) -> None:
-        if threshold is not None:
-            axes.axhline(threshold, color="#808080", linewidth=1, linestyle=":")
         _curves(axes, found, task, lambda side: side.over_steps)
+        low, high = axes.get_ylim()
+        if threshold is not None and abs(threshold - (low + high) / 2) < _REACH * (high - low):
+            axes.axhline(threshold, color="#808080", linewidth=1, linestyle=":")
         finish(axes, Axis.ENV_STEPS)
 
     return Figure(
@@ -208,7 +211,11 @@ def _efficiency(found: Comparison, task: TaskResult) -> Figure:
         reading=(
             "Interquartile mean over the seeds with its 95 % bootstrap band. Higher sooner is "
             "better: it needs fewer steps of the environment."
-            + ("" if threshold is None else f" Dotted: the threshold, {words.number(threshold)}.")
+            + (
+                ""
+                if threshold is None
+                else f" Dotted if near: the threshold, {words.number(threshold)}."
+            )
         ),
         says="; ".join(
             f"{one.side}: {words.number(float(one.over_steps.line.value[-1]))} after "

@@ -144,11 +144,12 @@ def _few(found: Comparison) -> list[str]:
 
 def _missing(found: Comparison) -> list[str]:
     told = []
-    for side in dict.fromkeys(one.run.side for one in found.left_out):
+    for side in (one.side for one in found.sides):
         count = sum(one.run.side == side for one in found.left_out)
         total = count + sum(run.side == side for run in found.runs)
-        told.append(
-            f"{count} of {total} runs of {side} {'takes' if count == 1 else 'take'} no part "
-            "(reasons below): if they went badly, this side looks better than it is."
-        )
+        if count:
+            told.append(
+                f"{count} of {total} runs of {side} {'takes' if count == 1 else 'take'} no part "
+                "(reasons below): if they went badly, this side looks better than it is."
+            )
     return told
