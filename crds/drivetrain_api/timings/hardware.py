@@ -9,19 +9,22 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
-from drivetrain_api.base import ApiModel, PositiveInt, ShortText, StepOffset
+from drivetrain_api.artifacts.base import ArtifactModel
+from drivetrain_api.base import PositiveFloat, PositiveInt, ShortText, StepOffset
 
-HardwareId = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+HardwareId = Annotated[
+    str, Field(strict=True, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+]
 """``hw-`` and the start of a hash where this system made it."""
 
 _DIGITS: Final = 16
 Megahertz = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 
 
-class _Facts(ApiModel):
+class _Facts(ArtifactModel):
     """Facts that are not known are null in memory and absent in the file; unknown keys stay."""
 
-    model_config = ConfigDict(alias_generator=None, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
 
 class MemorySource(StrEnum):
@@ -97,7 +100,7 @@ class GpuFacts(_Facts):
     """Width of the memory bus."""
     max_memory_clock_mhz: PositiveInt | None = None
     """Greatest clock of the memory."""
-    peak_memory_bandwidth_gb_s: Annotated[float, Field(strict=True, gt=0)] | None = None
+    peak_memory_bandwidth_gb_s: PositiveFloat | None = None
     """10^9 bytes a second, derived from bus width and clock; null where either is unknown."""
 
 

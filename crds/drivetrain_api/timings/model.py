@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from drivetrain_api.artifacts.base import ArtifactError
-from drivetrain_api.base import ApiModel, Measure, NonNegativeInt, PositiveInt
+from drivetrain_api.artifacts.base import ArtifactError, ArtifactModel
+from drivetrain_api.base import Measure, NonNegativeInt, PositiveInt
 from drivetrain_api.timings.hardware import HardwareId, HardwareRecord
 
 TIMINGS: Final = "timings.json"
@@ -24,7 +24,7 @@ HARDWARE_SCHEMA_VERSION: Final = 1
 
 StageName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Such as ``sac_train``: anything on one line."""
-Note = Annotated[str, Field(min_length=1, max_length=253)]
+Note = Annotated[str, Field(strict=True, min_length=1, max_length=253)]
 
 _LEGACY: Final = ("system_ram_gb", "gpu_ram_gb")
 """What files from before the second file said of hardware, in a run, a stage or the file."""
@@ -34,10 +34,10 @@ _SHOWN: Final = 3
 _File = TypeVar("_File", bound=BaseModel)
 
 
-class _Kept(ApiModel):
+class _Kept(ArtifactModel):
     """Unknown keys are kept: a file of a later version is written back whole."""
 
-    model_config = ConfigDict(alias_generator=None, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
 
 class StageRun(_Kept):
