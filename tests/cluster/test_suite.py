@@ -141,6 +141,44 @@ def test_a_run_that_somebody_deletes_or_suspends_is_told(bench: Bench) -> None:
     assert "was deleted from the cluster" in said
 
 
+def test_the_record_says_where_the_suite_is_and_elsewhere_it_is_refused_by_name(
+    bench: Bench, api: Api, control_plane: ControlPlane
+) -> None:
+    bench.write(seeds=2)
+    command = bench.begin("--max-in-flight", "1")
+    bench.until_there("swing-s0")
+    bench.set_phase("swing-s0", "Complete")
+    bench.until_there("swing-s0", "swing-s1")
+    command.terminate()
+    command.communicate(timeout=LIMIT)
+    path = bench.folder / "suites/swing/suite.json"
+    record = SuiteRecord.from_json(path.read_bytes())
+    assert record.cluster is not None
+    assert record.cluster.key == (control_plane.url, bench.namespace)
+
+    before = path.read_bytes()
+    for words in ((), ("--dry-run",)):
+        said = bench.end(bench.begin("--namespace", "default", *words), 2)
+        assert f"suite swing was started on {control_plane.url} in namespace" in said
+        assert f"go on there with --namespace {bench.namespace}" in said
+    other = control_plane.url.replace("127.0.0.1", "localhost")
+    assert other != control_plane.url
+    here = bench.kubeconfig
+    bench.kubeconfig = control_plane.write_kubeconfig(
+        bench.folder / "other", url=other, namespace=bench.namespace
+    )
+    said = bench.end(bench.begin(), 2)
+    assert f"got on {other} in namespace {bench.namespace}" in said
+    assert f"--context of {control_plane.url}" in said
+    assert path.read_bytes() == before
+    assert api.objects(DRIVETRAIN, "TrainingRun", "default") == []
+
+    bench.kubeconfig = here
+    again = bench.begin()
+    bench.set_phase("swing-s1", "Complete")
+    bench.end(again, 0)
+
+
 def test_ctrl_c_leaves_runs_alone(bench: Bench) -> None:
     bench.write(seeds=3)
     command = bench.begin("--max-in-flight", "1")

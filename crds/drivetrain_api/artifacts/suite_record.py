@@ -45,6 +45,23 @@ class SuiteBackend(StrEnum):
     CLUSTER = "cluster"
 
 
+class SuiteCluster(ArtifactModel):
+    """Where the TrainingRuns of a suite are."""
+
+    server: Path
+    """Address of the API server, without a user or a password."""
+    namespace: Name
+    """Their namespace."""
+    context: ShortText | None = None
+    """Context of the kubeconfig that was named at the first start; for a person, since another
+    computer calls the same cluster otherwise."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for the same place."""
+        return self.server, self.namespace
+
+
 class SuiteMember(ArtifactModel):
     """One variant with one seed."""
 
@@ -97,6 +114,8 @@ class SuiteRecord(ArtifactModel):
     """Time of that start."""
     backend: SuiteBackend
     """Where the members run."""
+    cluster: SuiteCluster | None = None
+    """On which cluster, and in which of its namespaces; unset on this machine."""
     template: dict[str, JsonValue]
     """The spec that all members share, as it was given."""
     members: Annotated[tuple[SuiteMember, ...], Field(max_length=MAX_MEMBERS)]

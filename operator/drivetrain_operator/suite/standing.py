@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from drivetrain_api.artifacts.suite_record import SuiteMember
+    from drivetrain_api.artifacts.suite_record import SuiteCluster, SuiteMember
     from drivetrain_operator.suite.plan import Checked
     from drivetrain_operator.suite.suite_file import SuiteFile
 
@@ -72,6 +72,7 @@ def stand(
     found: Mapping[str, FoundRun],
     *,
     backend: SuiteBackend,
+    cluster: SuiteCluster | None = None,
     fresh: bool,
     retry_failed: bool,
     now: datetime,
@@ -86,6 +87,7 @@ def stand(
         record: What the last start wrote; None where there is nothing.
         found: The backend's runs by name.
         backend: Where members run.
+        cluster: Which of its clusters and namespaces; None on this machine.
         fresh: Start over.
         retry_failed: Start failed members again.
         now: The time.
@@ -118,6 +120,7 @@ def stand(
         invocation=invocation,
         created=record.created if record is not None else now,
         backend=backend,
+        cluster=(record.cluster if record is not None else None) or cluster,
         template=dict(file.template),
         members=tuple(matched),
     )

@@ -20,6 +20,7 @@ from drivetrain_operator.kubectl.session import run as on_cluster
 from drivetrain_operator.local.store import LocalStore
 from drivetrain_operator.suite import local
 from drivetrain_operator.suite.display import Board, lines_of, reasons
+from drivetrain_operator.suite.place import place_of, refuse_elsewhere
 from drivetrain_operator.suite.plan import check, outline
 from drivetrain_operator.suite.record_file import RecordKeeper, held, load_record, set_aside
 from drivetrain_operator.suite.slots import local_settings, slots_for
@@ -30,7 +31,7 @@ from drivetrain_operator.suite.validation import prune_timings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drivetrain_api.artifacts.suite_record import SuiteMember, SuiteRecord
+    from drivetrain_api.artifacts.suite_record import SuiteCluster, SuiteMember, SuiteRecord
     from drivetrain_operator.kubectl.session import Connection, Session
     from drivetrain_operator.suite.display import Figures
     from drivetrain_operator.suite.plan import Checked
@@ -55,11 +56,19 @@ class Options:
 
 @dataclass(frozen=True)
 class There:
-    """Where members run, and which of their runs are there."""
+    """Where members run, and what is there of them."""
 
     backend: SuiteBackend
+    record: SuiteRecord | None
+    """Of the start that is gone on with."""
     runs: Mapping[str, FoundRun]
-    namespace: str | None = None
+    cluster: SuiteCluster | None = None
+    """Which one; None on this machine."""
+
+    @property
+    def namespace(self) -> str | None:
+        """Of the members' manifests."""
+        return self.cluster.namespace if self.cluster is not None else None
 
 
 @dataclass(frozen=True)
@@ -149,8 +158,11 @@ def start_on_cluster(options: Options, connection: Connection) -> int:
         # The Kubernetes client behind it takes half a second to import.
         from drivetrain_operator.suite import cluster, cluster_runs  # noqa: PLC0415
 
+        here, record = place_of(session), _begun(options, root)
+        if record is not None:
+            refuse_elsewhere(file, record, here)
         found = await cluster_runs.found_runs(session, members)
-        there = There(SuiteBackend.CLUSTER, found, session.namespace)
+        there = There(SuiteBackend.CLUSTER, record, found, here)
         prepared = _prepare(options, file, root, members, there)
         await cluster_runs.rehearse(session, file, prepared.remaining)
         warning = cluster_runs.storage_warning(prepared.checked)
@@ -184,7 +196,8 @@ def _prepare_local(
     store: LocalStore,
 ) -> Prepared:
     found = local.found_runs(store, members, Path.cwd())
-    prepared = _prepare(options, file, root, members, There(SuiteBackend.LOCAL, found))
+    there = There(SuiteBackend.LOCAL, _begun(options, root), found)
+    prepared = _prepare(options, file, root, members, there)
     unproven = local.without_proof(root, prepared.checked)
     if not unproven:
         return prepared
@@ -207,22 +220,27 @@ def _prepare(
     members: Sequence[SuiteMember],
     there: There,
 ) -> Prepared:
-    record = None if options.fresh else load_record(root)
     standing = stand(
         file,
         members,
-        record,
+        there.record,
         there.runs,
         backend=there.backend,
+        cluster=there.cluster,
         fresh=options.fresh,
         retry_failed=options.retry_failed,
         now=datetime.now(UTC).replace(microsecond=0),
     )
     invocation = standing.record.invocation
     checked = check(file, standing.record.members, invocation, there.namespace)
-    if record is None:
+    if there.record is None:
         refuse_changed_runs(file, checked, there.runs, invocation)
     return Prepared(file, root, standing, checked)
+
+
+def _begun(options: Options, root: Path) -> SuiteRecord | None:
+    """The record of the start that is gone on with, if one is."""
+    return None if options.fresh else load_record(root)
 
 
 def _opened(prepared: Prepared, *, fresh: bool) -> RecordKeeper:
