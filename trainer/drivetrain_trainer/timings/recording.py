@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from drivetrain_api.timings.model import StageRun
-from drivetrain_api.timings.store import TimingsDirectory
+from drivetrain_api.timings.store import LOCK_PATIENCE_SECONDS, TimingsDirectory
 from drivetrain_trainer.hardware.record import this_process
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def record_timing(
     run_idx: int | None = None,
     label: str | None = None,
     invocation: str | None = None,
+    lock_patience: float = LOCK_PATIENCE_SECONDS,
 ) -> None:
     """Record how long a stage took, and on what hardware; it is on the disk on return.
 
@@ -47,6 +48,7 @@ def record_timing(
         run_idx: Index of the run (of its seed) from 0; None for a stage measured once.
         label: Words for a person, such as the seed.
         invocation: Id of the experiment's start that the run belongs to.
+        lock_patience: Seconds to wait, for each of the two files, for a process that writes it.
 
     Raises:
         ValueError: seconds are negative or not finite, or a name or index cannot be one.
@@ -60,7 +62,8 @@ def record_timing(
         )
     try:
         run = StageRun(seconds=seconds, run_idx=run_idx, label=label, invocation=invocation)
-        TimingsDirectory(directory).record(stage, run, this_process())
+        store = TimingsDirectory(directory, lock_patience=lock_patience)
+        store.record(stage, run, this_process())
     except ValidationError as error:
         found = "; ".join(
             f"{detail['loc'][-1] if detail['loc'] else 'value'} is {detail['input']!r}: "

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+LOCK_PATIENCE_SECONDS: Final = 3.0
+"""For another writer of a file: the other ranks wait for this one meanwhile."""
 _REFUSALS: Final = (TimingsError, OSError)
 """A file that is refused, or cannot be read or written."""
 
@@ -38,7 +40,7 @@ class StageRecorder:
         Args:
             given: Input of the rank.
             directory: The claimed run directory.
-            failed: Told why a stage was not recorded, or None where it was.
+            failed: Told which stages are not recorded and why, or None where all are.
         """
         experiment = given.spec.experiment
         self._fence = directory.fence
@@ -48,14 +50,16 @@ class StageRecorder:
         self._invocation = given.attempt.uid if experiment is None else experiment.invocation
         self._label = f"seed {given.spec.seed}"
         self._failed = failed
+        self._unwritten: dict[str, str] = {}
+        """What is not in the files as it should be, and why."""
 
     def begin(self, state: RunStages, *, from_scratch: bool) -> None:
         """Forget what this run is about to do again: all of it, where it starts from scratch."""
         stages = None if from_scratch else self._ahead(state)
         self._fence.check()
         try:
-            TimingsDirectory(self._path).forget(self._run_idx, self._invocation, stages)
-        except _REFUSALS as error:
+            self._store().forget(self._run_idx, self._invocation, stages)
+        except Exception as error:  # noqa: BLE001  # whatever it is, no training ends for it
             self._tell("stale records stay", error)
 
     def record(self, stage: RunStage, seconds: float, *, continued: bool) -> None:
@@ -74,18 +78,20 @@ class StageRecorder:
                 run_idx=self._run_idx,
                 label=self._label,
                 invocation=self._invocation,
+                lock_patience=LOCK_PATIENCE_SECONDS,
             )
-        except Exception as error:  # noqa: BLE001  # whatever it is, no training ends for it
+        except Exception as error:  # noqa: BLE001  # as above
             self._tell(name, error)
         else:
-            self._failed(None)
+            self._unwritten.pop(name, None)
+            self._failed(self._reasons())
             log.info("stage done", stage=name, seconds=round(seconds, 3))
 
     def lacks(self, stage: RunStage, *, continued: bool) -> bool:
         """Whether this run's record of a stage is missing where it could be written."""
         name = stage_name(stage, self._algo, continued=continued)
         try:
-            found = TimingsDirectory(self._path).load().timings.root.get(name)
+            found = self._store().load().timings.root.get(name)
         except _REFUSALS:
             return False
         return found is None or not any(
@@ -112,6 +118,17 @@ class StageRecorder:
         }
 
     def _tell(self, what: str, error: Exception) -> None:
-        reason = f"{what}: {error}"
         log.warning("timings not written", stage=what, reason=str(error))
-        self._failed(reason)
+        self._unwritten[what] = str(error)
+        self._failed(self._reasons())
+
+    def _reasons(self) -> str | None:
+        """In words; a reason that several have in common is told once."""
+        by_reason: dict[str, list[str]] = {}
+        for what, reason in self._unwritten.items():
+            by_reason.setdefault(reason, []).append(what)
+        told = [f"{', '.join(whats)}: {reason}" for reason, whats in by_reason.items()]
+        return "; ".join(told) or None
+
+    def _store(self) -> TimingsDirectory:
+        return TimingsDirectory(self._path, lock_patience=LOCK_PATIENCE_SECONDS)

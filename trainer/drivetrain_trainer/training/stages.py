@@ -194,7 +194,7 @@ class Stages:
         return target
 
     def timings_failed(self, reason: str | None) -> None:
-        """Why a stage is not in timings.json; None where it is."""
+        """Which stages are not in timings.json and why; None where all are."""
         self._change(timings_error=None if reason is None else reason[:1024])
 
     def write(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from tiny_run import Ranks
 
 from drivetrain_api.artifacts.stages import RunStages, StageEvaluation
 from drivetrain_api.experiment import ExperimentConfig, RunStage
-from drivetrain_api.timings.model import TIMINGS, Timings
+from drivetrain_api.timings.model import HARDWARE, TIMINGS, Timings
 from drivetrain_trainer.evidence.fence import FencedError
 from drivetrain_trainer.evidence.run_directory import RunDirectory
 from drivetrain_trainer.training import stage_records
@@ -166,7 +167,9 @@ def test_a_file_that_is_refused_is_told_and_kept(
     assert path.read_bytes() == before
     assert members.told[-1] is not None
     assert str(path) in members.told[-1]
-    assert members.told[-1].startswith("sac_train: ")
+    assert members.told[-1].startswith("stale records stay, sac_train: ") or (
+        spoil is read_only and members.told[-1].startswith("sac_train: ")  # nothing was stale
+    )
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyError("cpu")])
@@ -182,7 +185,30 @@ def test_nothing_that_goes_wrong_with_a_record_ends_a_training(
     assert members.told == [f"sac_train: {error}"]
     monkeypatch.undo()
     recorder.record(RunStage.CHECKPOINT_SAVE, 1.0, continued=False)
+    assert members.told[-1] == members.told[0], "the training is still not in the file"
+    recorder.record(RunStage.TRAIN, 1.0, continued=False)
     assert members.told[-1] is None
+
+
+@pytest.mark.parametrize("held", [TIMINGS, HARDWARE])
+def test_a_lock_that_is_not_given_up_holds_no_rank_for_long(
+    members: Members, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    monkeypatch.setattr(stage_records, "LOCK_PATIENCE_SECONDS", 0.05)
+    recorder = members.recorder(0)
+    path = members.folder / "suite" / f".{held}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        recorder.record(RunStage.TRAIN, 1.0, continued=False)
+    assert members.told[-1] is not None
+    assert "another process has held the lock for 0.05 seconds" in members.told[-1]
+    recorder.record(RunStage.TRAIN, 1.0, continued=False)
+    assert members.told[-1] is None
+    assert members.records() == {"sac_train": [0]}
+
+
+def test_the_patience_of_a_rank_is_far_below_that_of_a_collective() -> None:
+    assert stage_records.LOCK_PATIENCE_SECONDS <= 5.0
 
 
 def test_an_attempt_that_was_replaced_records_nothing(members: Members) -> None:
