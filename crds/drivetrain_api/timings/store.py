@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -230,4 +230,5 @@ def _check_writable(path: Path) -> None:
 def _remove_left_behind(path: Path) -> None:
     """Drafts of writers that were killed; whoever holds the lock is the only writer."""
     for draft in path.parent.glob(f".{path.name}.*.tmp"):
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # such as somebody else's, in a folder with the sticky bit
+            draft.unlink()

@@ -124,3 +124,11 @@ def test_a_kill_between_any_two_steps_keeps_what_was_complete(tmp_path: Path) ->
     assert outcomes == sorted(outcomes), "a later kill lost what an earlier one kept"
     assert set(outcomes) == {1, 2}
     assert step >= 16, "each file is locked, opened, written, flushed, replaced and closed"
+
+
+def test_a_draft_that_is_not_ours_to_remove_stops_nobody(tmp_path: Path) -> None:
+    draft = tmp_path / ".timings.json.1-ab.tmp"
+    draft.mkdir()  # not even root may unlink it
+    TimingsDirectory(tmp_path).record("sac_train", StageRun(seconds=1.0))
+    assert list(TimingsDirectory(tmp_path).load().timings.root) == ["sac_train"]
+    assert draft.exists()
