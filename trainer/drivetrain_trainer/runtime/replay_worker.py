@@ -166,8 +166,8 @@ class ReplayWorker:
         try:
             return done.result(self._patience_s)
         except TimeoutError:
-            if done.done():
-                raise
+            if done.done():  # the order failed with one, or ended just now
+                return done.result()
             waited = time.monotonic() - started
             raise StaleTickError(tick, waited, waiting_for="the device's replay thread") from None
 

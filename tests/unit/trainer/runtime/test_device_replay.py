@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -207,6 +208,22 @@ def test_a_device_that_hangs_is_told_in_bounded_time_and_keeps_its_memory(
     stream.gate.set()
     ring.close()
     assert not stream.pinned
+
+
+class EndsAtTheLimit(Future[replay_worker.Outcome]):
+    """An order that ends in the moment in which the wait for it does."""
+
+    def result(self, timeout: float | None = None) -> replay_worker.Outcome:
+        if not self.done():
+            self.set_result(replay_worker.Outcome(7, None))
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_an_order_that_ends_as_the_patience_does_has_ended() -> None:
+    ring = poisoned(LazyStream())
+    assert ring._worker.result(EndsAtTheLimit(), 0).size == 7
+    ring.close()
 
 
 def test_a_copy_that_fails_shows_nothing_then_or_later(device: Device) -> None:
