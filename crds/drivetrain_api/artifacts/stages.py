@@ -47,7 +47,7 @@ class RunStages(ArtifactModel):
     evaluation_auto_resume: StageEvaluation | None = None
     """The evaluation after the continuation."""
     timings_error: Text | None = None
-    """Why the latest stage is not in timings.json; the training went on without."""
+    """Which stages are not in timings.json, and why; the training went on without."""
 
     @property
     def verdict(self) -> StageEvaluation | None:
