@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from drivetrain_api.installed import installed
 from drivetrain_api.training import NO_LOGGER
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 LOGGER_GROUP: Final = "drivetrain.loggers"
 """Entry points ``name = module:make``; `make` takes a context and returns a backend."""
@@ -18,7 +21,7 @@ class UnknownLoggerError(LookupError):
 
 def installed_loggers() -> tuple[str, ...]:
     """Names of the installed backends, sorted."""
-    return tuple(sorted({point.name for point in entry_points(group=LOGGER_GROUP)}))
+    return tuple(sorted({point.name for point in installed(LOGGER_GROUP)}))
 
 
 def logger_entry_point(name: str) -> EntryPoint:
@@ -27,7 +30,7 @@ def logger_entry_point(name: str) -> EntryPoint:
     Raises:
         UnknownLoggerError: with near names, or with all that are installed.
     """
-    for point in entry_points(group=LOGGER_GROUP):
+    for point in installed(LOGGER_GROUP):
         if point.name == name:
             return point
     names = (*installed_loggers(), NO_LOGGER)

@@ -10,7 +10,6 @@ import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +19,7 @@ from drivetrain_api.algorithms import AlgoName
 from drivetrain_api.base import ApiModel
 from drivetrain_api.errors import SpecError, Violation
 from drivetrain_api.explain import allowed, show
+from drivetrain_api.installed import installed
 from drivetrain_api.training import Simulator, TaskConfig
 
 TASK_GROUP = "drivetrain.tasks"
@@ -122,7 +122,7 @@ class UnknownTaskError(LookupError):
 
 def registered_tasks() -> tuple[str, ...]:
     """Names of the registered tasks, sorted; imports none of them."""
-    return tuple(sorted(point.name for point in entry_points(group=TASK_GROUP)))
+    return tuple(sorted(point.name for point in installed(TASK_GROUP)))
 
 
 def load_task(config: TaskConfig) -> TaskSpec:
@@ -133,7 +133,7 @@ def load_task(config: TaskConfig) -> TaskSpec:
     """
     if config.entry_point is not None:
         return _import(config.entry_point)
-    for point in entry_points(group=TASK_GROUP):
+    for point in installed(TASK_GROUP):
         if point.name == config.name:
             return _import(point.value)
     names = registered_tasks()
