@@ -297,7 +297,7 @@ def _notes(
     notes = [note for one in scores for note in one.notes]
     notes += [
         f"{side} takes no part: it has no complete run with a return."
-        for side in dict.fromkeys(run.side for run in runs)
+        for side in dict.fromkeys(run.side for run in runs if run.counted)
         if side not in names
     ]
     notes += [note for one in scores for note in _repeated(one)]

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from drivetrain_api.artifacts.base import ArtifactError
-from drivetrain_api.artifacts.suite_record import RECORD_LIMIT, SUITE_RECORD, SuiteRecord
-from drivetrain_api.atomic import UnreadableFileError, read_bounded
 from drivetrain_trainer.analysis.choice import NoRunError, runs_below
 from drivetrain_trainer.analysis.grouping import group_of
 from drivetrain_trainer.analysis.loading import names_of
 from drivetrain_trainer.analysis.runs import RunFolder, RunFolderError
 from drivetrain_trainer.analysis.schema_check import SchemaError
+from drivetrain_trainer.analysis.suites import SuiteFolders, SuiteRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from drivetrain_api.artifacts.suite_record import SuiteMember
+    from drivetrain_api.artifacts.suite_record import SuiteMember, SuiteRecord
+    from drivetrain_trainer.analysis.suites import NotCounted, SuiteFolder
 
 MOST_SIDES: Final = 12
 """More than a figure can tell apart."""
@@ -28,8 +28,6 @@ UNKNOWN_SIDE: Final = "?"
 """Of a member that has not begun, where sides are made by settings of its run."""
 _WILD: Final = re.compile(r"[*?\[]")
 _NAMED: Final = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
-_HIGHEST: Final = 6
-"""Folders above a run in which its suite's record is looked for."""
 _TASK: Final = "task"
 
 
@@ -46,7 +44,9 @@ class Found:
     path: Path
     """Its run directory, which a member that never began does not have."""
     member: SuiteMember | None = None
-    """What its suite says of it."""
+    """What its suite says of it, or of the run that replaced it."""
+    not_counted: str | None = None
+    """Why it takes no part, whatever it has come to: its suite does not count it."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def find(arguments: Sequence[str], keys: Sequence[str] = ()) -> list[Found]:
         GroupingError: a run lacks one of the keys.
     """
     parsed = [_parsed(argument) for argument in arguments]
-    records = _Records()
+    suites = SuiteFolders()
     if keys:
-        every = [one for argument in parsed for one in _runs(argument, records)]
+        every = [one for argument in parsed for one in _runs(argument, suites)]
         found = [replace(one, side=_group(one, keys)) for one in _once(every)]
     else:
-        found = _by_argument(parsed, records)
+        found = _by_argument(parsed, suites)
         _refuse_shared(found)
     sides = {one.side for one in found} - {UNKNOWN_SIDE}
     if len(sides) > MOST_SIDES:
@@ -110,11 +110,11 @@ def _paths(text: str) -> tuple[Path, ...]:
     return tuple(Path(match) for match in matches)
 
 
-def _by_argument(parsed: Sequence[_Argument], records: _Records) -> list[Found]:
+def _by_argument(parsed: Sequence[_Argument], suites: SuiteFolders) -> list[Found]:
     names = _labels(parsed)
     found: list[Found] = []
     for argument, name in zip(parsed, names, strict=True):
-        runs = list(_once(_runs(argument, records)))
+        runs = list(_once(_runs(argument, suites)))
         kinds = {one.side for one in runs} - {UNKNOWN_SIDE}
         alone = len(parsed) == 1 and argument.name is None
         for one in runs:
@@ -133,8 +133,11 @@ def _labels(parsed: Sequence[_Argument]) -> list[str]:
     return labels
 
 
-def _runs(argument: _Argument, records: _Records) -> Iterator[Found]:
-    """Runs below an argument, `side` being what tells them apart within it."""
+def _runs(argument: _Argument, suites: SuiteFolders) -> Iterator[Found]:
+    """Runs below an argument, `side` being what tells them apart within it.
+
+    Of a suite the members' own directories take part; what its record does not name is told.
+    """
     folders: list[Path] = []
     reasons: list[str] = []
     for path in argument.paths:
@@ -142,23 +145,54 @@ def _runs(argument: _Argument, records: _Records) -> Iterator[Found]:
             folders += sorted(runs_below(path))
         except NoRunError as error:
             reasons.append(str(error))
-    suites = records.around((*argument.paths, *folders))
-    members = {
-        (root / member.run_directory).resolve(): member
-        for root, record in suites.items()
-        for member in record.members
-    }
-    listed = {folder.resolve() for folder in folders}
-    for path in members:
-        top = next((top for top in argument.paths if path.is_relative_to(top.resolve())), None)
-        if top is not None and path not in listed:
-            folders.append(top / path.relative_to(top.resolve()))
+    around = _around(argument, folders, suites)
+    members = {path: member for suite in around for path, member in suite.members.items()}
+    folders += _unlisted(argument, around, {folder.resolve() for folder in folders})
     if not folders:
         raise ComparisonError("; ".join(reasons))
-    variants = _Variants(suites.values())
+    variants = _Variants(suite.record for suite in around)
     for folder in folders:
         member = members.get(folder.resolve())
-        yield Found(variants.kind(member) if member else _algorithm(folder), folder, member)
+        if member is not None:
+            yield Found(variants.kind(member), folder, member)
+        elif (not_counted := _judged(argument, folder, suites)) is not None:
+            of = not_counted.member
+            side = variants.kind(of) if of is not None else UNKNOWN_SIDE
+            yield Found(side, folder, of, not_counted.why)
+        else:
+            yield Found(_algorithm(folder), folder)
+
+
+def _around(
+    argument: _Argument, folders: Sequence[Path], suites: SuiteFolders
+) -> list[SuiteFolder]:
+    """The suites that hold what the argument names, or what lies below it."""
+    try:
+        found = [suites.around(path) for path in (*argument.paths, *folders)]
+    except SuiteRecordError as error:
+        raise ComparisonError(str(error)) from error
+    return list({suite.root: suite for suite in found if suite is not None}.values())
+
+
+def _unlisted(
+    argument: _Argument, around: Sequence[SuiteFolder], listed: AbstractSet[Path]
+) -> Iterator[Path]:
+    """Members without a directory, and hidden directories that members had before."""
+    for suite in around:
+        for path in suite.members:
+            top = next((top for top in argument.paths if path.is_relative_to(top.resolve())), None)
+            if top is not None and path not in listed:
+                yield top / path.relative_to(top.resolve())
+        for top in argument.paths:
+            yield from suite.put_aside(top)
+
+
+def _judged(argument: _Argument, folder: Path, suites: SuiteFolders) -> NotCounted | None:
+    """Why a run does not count; one that is named itself always does."""
+    suite = suites.around(folder)
+    if suite is None or folder == Path(argument.text):
+        return None
+    return suite.judged(folder)
 
 
 def _algorithm(folder: Path) -> str:
@@ -171,6 +205,8 @@ def _algorithm(folder: Path) -> str:
 
 
 def _group(one: Found, keys: Sequence[str]) -> str:
+    if one.not_counted is not None:
+        return UNKNOWN_SIDE
     try:
         return group_of(RunFolder.open(one.path), keys)
     except (RunFolderError, SchemaError):
@@ -222,33 +258,3 @@ def _words(member: SuiteMember) -> str:
 def _short(path: str, settings: Mapping[str, object]) -> str:
     last = path.rpartition(".")[2]
     return last if sum(other.rpartition(".")[2] == last for other in settings) == 1 else path
-
-
-class _Records:
-    """Records of suites, each read once."""
-
-    def __init__(self) -> None:
-        self._read: dict[Path, SuiteRecord | None] = {}
-
-    def around(self, paths: Iterable[Path]) -> dict[Path, SuiteRecord]:
-        """Root -> record of the suites that hold any of the paths."""
-        found: dict[Path, SuiteRecord] = {}
-        for path in paths:
-            at = path.resolve()
-            for root in (at, *at.parents[:_HIGHEST]):
-                if root not in self._read:
-                    self._read[root] = _record(root / SUITE_RECORD)
-                record = self._read[root]
-                if record is not None:
-                    found[root] = record
-                    break
-        return found
-
-
-def _record(path: Path) -> SuiteRecord | None:
-    try:
-        if not path.is_file():
-            return None
-        return SuiteRecord.from_json(read_bounded(path, RECORD_LIMIT))
-    except (ArtifactError, UnreadableFileError, OSError) as error:
-        raise ComparisonError(f"{path}: {error}") from error

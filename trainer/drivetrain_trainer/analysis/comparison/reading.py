@@ -43,6 +43,8 @@ class Standing(StrEnum):
     WAITING = "waiting"
     """A member that has not begun, or waits to go on."""
     UNREADABLE = "unreadable"
+    NOT_COUNTED = "not counted"
+    """Below a suite's root, and not what its record names."""
 
 
 _OF_STATE: Final = {
@@ -94,6 +96,11 @@ class ComparedRun:
         return self.standing is Standing.COMPLETED
 
     @property
+    def counted(self) -> bool:
+        """Whether it is what its suite counts, and not what a later start replaced."""
+        return self.standing is not Standing.NOT_COUNTED
+
+    @property
     def has_curve(self) -> bool:
         """Whether there is anything to compare."""
         return self.evaluated is not None or self.training is not None
@@ -128,6 +135,8 @@ def read_runs(found: Sequence[Found], tell: Callable[[str], None]) -> list[Compa
 
 def _read(found: Found) -> ComparedRun:
     member = found.member
+    if found.not_counted is not None:
+        return _blank(found, Standing.NOT_COUNTED, found.not_counted)
     if member is not None and not found.path.exists():
         return _without_directory(found, member)
     try:

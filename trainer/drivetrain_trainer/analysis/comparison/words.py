@@ -145,7 +145,7 @@ def _few(found: Comparison) -> list[str]:
 def _missing(found: Comparison) -> list[str]:
     told = []
     for side in (one.side for one in found.sides):
-        count = sum(one.run.side == side for one in found.left_out)
+        count = sum(one.run.side == side and one.run.counted for one in found.left_out)
         total = count + sum(run.side == side for run in found.runs)
         if count:
             told.append(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.support.compared_runs import flat, write_seeds, write_suite
 
 from drivetrain_api.artifacts.suite_record import MemberState
 from drivetrain_trainer.analysis.comparison.inputs import ComparisonError, Found, find
 from drivetrain_trainer.analysis.grouping import GroupingError
+from drivetrain_trainer.cli.compare import compare
 
 RATES = {"v0": {"algo.criticLearningRate": 0.1}, "v1": {"algo.criticLearningRate": 0.2}}
 
@@ -92,6 +96,70 @@ def test_members_without_a_directory_are_found_by_any_way_into_the_suite() -> No
         assert lost[0].member.reason == "out of memory"
     assert all(one.path.exists() for one in find(["s/v1"]))
     assert all(one.path.exists() for one in find(["s/v0/sac/hopper/run_0_seed_0"]))
+
+
+def replaced(folder: str) -> None:
+    """What a cluster's `--fresh` and a local one leave of seeds 0 and 1 of a suite."""
+    folders = Path(folder, "sac/hopper")
+    (folders / "run_0_seed_0").rename(folders / "run_0_seed_0-2")
+    runs(str(folders), 1)
+    shutil.copytree(folders / "run_1_seed_1", folders / ".run_1_seed_1.replaced-1")
+    runs(f"{folder}/other", 1)
+    (folders / "run_0_seed_0").rename(folders / ".run_0_seed_0.replaced-1")
+    runs(str(folders), 1)
+    record = Path(folder, "suite.json")
+    record.write_text(record.read_text().replace("run_0_seed_0", "run_0_seed_0-2"))
+
+
+@pytest.mark.parametrize("argument", ["s", "s/sac/hopper", "./s/sac", "s/sac/h*"])
+def test_of_a_suite_what_its_record_names_counts_and_what_it_replaced_is_told(
+    argument: str,
+) -> None:
+    suite("s", {"v0": {}})
+    replaced("s")
+    found = find([argument])
+    assert len({one.side for one in found}) == 1
+    told = {one.path.name: one.not_counted for one in found if "other" not in one.path.parts}
+    assert told == {
+        "run_0_seed_0-2": None,
+        "run_1_seed_1": None,
+        "run_0_seed_0": "replaced by run_0_seed_0-2, as suite.json says",
+        ".run_0_seed_0.replaced-1": "replaced by run_0_seed_0-2, as suite.json says",
+        ".run_1_seed_1.replaced-1": "replaced by run_1_seed_1, as suite.json says",
+    }
+    assert [one.member.seed for one in found if one.path.name == "run_0_seed_0" and one.member] == (
+        [0]
+    )
+    named = [one.not_counted or "" for one in find(["s"]) if "other" in one.path.parts]
+    assert [words.endswith("s/suite.json does not name it") for words in named] == [True]
+
+
+def test_a_replaced_run_that_is_named_itself_counts() -> None:
+    suite("s", {"v0": {}})
+    replaced("s")
+    old, new = "s/sac/hopper/run_0_seed_0", "s/sac/hopper/run_0_seed_0-2"
+    found = find([old, new, "s/sac/hopper/.run_1_seed_1.replaced-1"])
+    assert [one.not_counted for one in found] == [None] * 3
+
+
+def test_replaced_runs_take_no_part_are_listed_and_speak_against_no_side() -> None:
+    suite("s", {"v0": {}})
+    replaced("s")
+    for option in ((), ("--unfinished",)):
+        words = ["s/sac/hopper", "--json", "--repetitions", "100", *option]
+        done = CliRunner().invoke(compare, words)
+        assert done.exit_code == 0, done.output
+        content = json.loads(done.stdout)
+        out = {Path(run["path"]).name: run["left_out"] for run in content["runs"]}
+        taking = sorted(name for name, why in out.items() if why is None)
+        assert taking == ["run_0_seed_0-2", "run_1_seed_1"]
+        replacement = "not counted: replaced by run_0_seed_0-2, as suite.json says"
+        assert out["run_0_seed_0"] == replacement
+        caveats = " ".join(content["caveats"])
+        for words_of_doubt in ("looks better than it is", "no part", "several runs of seed"):
+            assert words_of_doubt not in caveats
+    grouped = find(["s"], ["algo.batch_size"])
+    assert {one.side for one in grouped if one.not_counted} == {"?"}
 
 
 def test_several_algorithms_of_a_folder_are_sides() -> None:
