@@ -148,7 +148,7 @@ def compare(
     """
     # NumPy and matplotlib are imported once a command runs, never for --help.
     from drivetrain_trainer.analysis.comparison import command, scoring  # noqa: PLC0415
-    from drivetrain_trainer.analysis.comparison.comparison import Options  # noqa: PLC0415
+    from drivetrain_trainer.analysis.comparison.result import Options  # noqa: PLC0415
 
     if output is not None and output.suffix.lower() not in _REPORTS:
         raise click.BadParameter(f"{output}: the name must end with .html", param_hint="--output")

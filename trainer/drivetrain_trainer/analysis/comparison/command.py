@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain_trainer.analysis.comparison.circumstances import Circumstances
-    from drivetrain_trainer.analysis.comparison.comparison import Comparison, Options
+    from drivetrain_trainer.analysis.comparison.result import Comparison, Options
 
 REFUSALS: Final = (ComparisonError, PlotError, *LOADING)
 """What a person can mend: one message each."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         Difference,
         StageTime,
     )
-    from drivetrain_trainer.analysis.comparison.comparison import (
+    from drivetrain_trainer.analysis.comparison.reading import ComparedRun
+    from drivetrain_trainer.analysis.comparison.result import (
         Comparison,
         Curve,
         Pair,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         TaskResult,
         TaskSide,
     )
-    from drivetrain_trainer.analysis.comparison.reading import ComparedRun
     from drivetrain_trainer.analysis.comparison.statistics import Estimate
 
 Number = Annotated[float, Field(allow_inf_nan=False)]

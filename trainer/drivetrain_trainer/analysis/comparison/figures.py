@@ -8,32 +8,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drivetrain_trainer.analysis.comparison import words
-from drivetrain_trainer.analysis.comparison.comparison import GRID
+from drivetrain_trainer.analysis.comparison import marks, words
+from drivetrain_trainer.analysis.comparison.result import GRID
 from drivetrain_trainer.analysis.curves import Axis
 from drivetrain_trainer.analysis.plot import save as save_figure
-from drivetrain_trainer.analysis.plot_style import LINES, RC, STYLES, Drawing, finish
+from drivetrain_trainer.analysis.plot_style import RC, Drawing, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from drivetrain_trainer.analysis.comparison.comparison import Comparison, Curve, TaskResult
-    from drivetrain_trainer.analysis.comparison.statistics import Estimate
+    from drivetrain_trainer.analysis.comparison.result import Comparison, Curve, TaskResult
 
 WIDTH, HEIGHT = 4.6, 2.9
 """Inches of a figure: its words stay legible on a telephone."""
-ROW: Final = 0.36
-"""Inches that a side takes in a figure with a row a side."""
 MOST_PAIRS: Final = 15
 """More pairs are in the table alone."""
 _COLUMNS: Final = 2
 _REACH: Final = 0.75
 """Heights of a figure from its middle within which a threshold is drawn: no curve is squashed."""
-_NAME: Final = 28
-"""Letters of a side's name in a figure."""
-_NARROW: Final = 16
-"""Letters up to which two names stand beside each other."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +57,12 @@ def figures(found: Comparison) -> list[Figure]:
     return made
 
 
-def colour(place: int) -> str:
-    """Colour of the side at that place."""
-    return LINES[place % len(LINES)]
-
-
-def style(place: int) -> str:
-    """Dashes of the side at that place; with the colour they tell sides apart in grey as well."""
-    lap, within = divmod(place, len(LINES))
-    return STYLES[(within + lap) % len(STYLES)]
-
-
-def short(name: str) -> str:
-    """A side's name in a figure."""
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-
-
 def _scores(found: Comparison) -> Figure:
     def draw(axes: Drawing) -> None:
         for place, one in enumerate(found.sides):
-            _point(axes, place, one.final, "o")
-            _point(axes, place, one.area, "D", below=0.22)
-        _rows(axes, [short(one.side) for one in found.sides])
+            marks.point(axes, place, one.final, "o")
+            marks.point(axes, place, one.area, "D", below=0.22)
+        marks.rows(axes, [marks.short(one.side) for one in found.sides])
         axes.set_xlabel(words.score_name(found) + " ● and mean over training ◆", loc="right")
 
     metric = "scores" if found.scaled else "returns"
@@ -104,7 +81,7 @@ def _scores(found: Comparison) -> Figure:
             for one in found.sides
         ),
         draw=draw,
-        height=1.0 + 1.3 * ROW * max(len(found.sides), 2),
+        height=1.0 + 1.3 * marks.ROW * max(len(found.sides), 2),
     )
 
 
@@ -114,8 +91,10 @@ def _improvement(found: Comparison) -> Figure:
     def draw(axes: Drawing) -> None:
         axes.axvline(0.5, color="#808080", linewidth=1, linestyle=":")
         for place, pair in enumerate(pairs):
-            _point(axes, place, pair.improvement, "o", ink="#000000")
-        _rows(axes, [f"{short(pair.ours)}\n> {short(pair.theirs)}" for pair in pairs])
+            marks.point(axes, place, pair.improvement, "o", ink="#000000")
+        marks.rows(
+            axes, [f"{marks.short(pair.ours)}\n> {marks.short(pair.theirs)}" for pair in pairs]
+        )
         axes.set_xlim(-0.03, 1.03)
         axes.set_xlabel("probability of improvement")
 
@@ -132,19 +111,19 @@ def _improvement(found: Comparison) -> Figure:
             f"{pair.ours} above {pair.theirs}: {words.share(pair.improvement)}" for pair in pairs
         ),
         draw=draw,
-        height=1.0 + 1.3 * ROW * max(len(pairs), 2),
+        height=1.0 + 1.3 * marks.ROW * max(len(pairs), 2),
     )
 
 
 def _profile(found: Comparison) -> Figure:
     def draw(axes: Drawing) -> None:
         for place, one in enumerate(found.sides):
-            _line(axes, place, found.thresholds, one.profile.value, short(one.side))
-            _band(axes, place, found.thresholds, one.profile.low, one.profile.high)
+            marks.line(axes, place, found.thresholds, one.profile.value, marks.short(one.side))
+            marks.band(axes, place, found.thresholds, one.profile.low, one.profile.high)
         axes.set_ylim(-0.03, 1.03)
         axes.set_ylabel("share of runs above")
         axes.set_xlabel(words.score_name(found))
-        _legend(axes, found)
+        marks.legend(axes, found)
 
     return Figure(
         key="profile",
@@ -160,7 +139,7 @@ def _profile(found: Comparison) -> Figure:
             for one in found.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(found),
+        height=HEIGHT + marks.legend_height(found),
     )
 
 
@@ -172,10 +151,10 @@ def _crossing(thresholds: np.ndarray, value: np.ndarray) -> float:
 def _training(found: Comparison) -> Figure:
     def draw(axes: Drawing) -> None:
         for place, one in enumerate(found.sides):
-            _curve(axes, place, one.over_training, f"{short(one.side)} ({one.runs})")
+            marks.curve(axes, place, one.over_training, f"{marks.short(one.side)} ({one.runs})")
         axes.set_ylabel("score")
         axes.set_xlabel("share of a task's steps")
-        _legend(axes, found)
+        marks.legend(axes, found)
 
     return Figure(
         key="training",
@@ -191,7 +170,7 @@ def _training(found: Comparison) -> Figure:
             for one in found.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(found),
+        height=HEIGHT + marks.legend_height(found),
     )
 
 
@@ -223,7 +202,7 @@ def _efficiency(found: Comparison, task: TaskResult) -> Figure:
             for one in task.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(found),
+        height=HEIGHT + marks.legend_height(found),
     )
 
 
@@ -246,81 +225,15 @@ def _time(found: Comparison, task: TaskResult) -> Figure:
             for one in task.sides
         ),
         draw=draw,
-        height=HEIGHT + _legend_height(found),
+        height=HEIGHT + marks.legend_height(found),
     )
 
 
 def _curves(axes: Drawing, found: Comparison, task: TaskResult, pick: Callable[..., Curve]) -> None:
     for place, one in enumerate(task.sides):
-        _curve(axes, place, pick(one), f"{short(one.side)} ({one.runs})")
+        marks.curve(axes, place, pick(one), f"{marks.short(one.side)} ({one.runs})")
     axes.set_ylabel(task.scores.metric.words)
-    _legend(axes, found)
-
-
-def _curve(axes: Drawing, place: int, curve: Curve, label: str) -> None:
-    _line(axes, place, curve.x, curve.line.value, label)
-    _band(axes, place, curve.x, curve.line.low, curve.line.high)
-
-
-def _point(
-    axes: Drawing,
-    place: int,
-    found: Estimate,
-    marker: str,
-    *,
-    ink: str | None = None,
-    below: float = 0.0,
-) -> None:
-    at, shade = place + below, ink or colour(place)
-    if found.interval is not None:
-        ends = [found.interval.low, found.interval.high]
-        axes.plot(ends, [at, at], color=shade, linewidth=3, alpha=0.45, solid_capstyle="butt")
-    axes.plot([found.value], [at], color=shade, marker=marker, markersize=6 - 6 * below)
-
-
-def _rows(axes: Drawing, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
-    axes.set_ylim(max(len(names), 2) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
-
-
-def _line(axes: Drawing, place: int, x: np.ndarray, y: np.ndarray, label: str) -> None:
-    axes.plot(x, y, color=colour(place), linestyle=style(place), linewidth=1.8, label=plain(label))
-
-
-def plain(label: str) -> str:
-    """A label that matplotlib shows as it is: no formula, and never hidden."""
-    escaped = words.clean(label).replace("$", r"\$")
-    return f" {escaped}" if escaped.startswith("_") else escaped
-
-
-def _band(
-    axes: Drawing, place: int, x: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
-) -> None:
-    if low is not None and high is not None:
-        axes.fill_between(x, low, high, color=colour(place), alpha=0.18, linewidth=0)
-
-
-def _legend(axes: Drawing, found: Comparison) -> None:
-    if len(found.sides) > 1:
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=_legend_columns(found),
-            fontsize="small",
-            borderaxespad=0,
-            handlelength=2.2,
-        )
-
-
-def _legend_columns(found: Comparison) -> int:
-    return _COLUMNS if max(len(one.side) for one in found.sides) <= _NARROW else 1
-
-
-def _legend_height(found: Comparison) -> float:
-    count = len(found.sides)
-    return 0.0 if count == 1 else 0.2 * -(-count // _legend_columns(found))
+    marks.legend(axes, found)
 
 
 def as_svg(figure: Figure) -> str:
@@ -357,6 +270,6 @@ def save(found: Comparison, output: Path) -> None:
                 axes = canvas.add_subplot(grid[row, column])
                 one.draw(axes)
                 legend = axes.get_legend() is not None
-                pad = 6 + (72 * _legend_height(found) if legend else 0)
-                axes.set_title(plain(one.title), loc="left", fontsize="medium", pad=pad)
+                pad = 6 + (72 * marks.legend_height(found) if legend else 0)
+                axes.set_title(marks.plain(one.title), loc="left", fontsize="medium", pad=pad)
         save_figure(canvas, output)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from drivetrain_api import __version__
 from drivetrain_api.atomic import write_text_atomically
 from drivetrain_trainer.analysis.comparison import words
-from drivetrain_trainer.analysis.comparison.figures import as_svg, colour, figures
+from drivetrain_trainer.analysis.comparison.figures import as_svg, figures
+from drivetrain_trainer.analysis.comparison.marks import colour
 from drivetrain_trainer.analysis.comparison.markup import (
     Markup,
     element,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain_trainer.analysis.comparison.circumstances import Circumstances
-    from drivetrain_trainer.analysis.comparison.comparison import Comparison
     from drivetrain_trainer.analysis.comparison.figures import Figure
     from drivetrain_trainer.analysis.comparison.reading import ComparedRun
+    from drivetrain_trainer.analysis.comparison.result import Comparison
 
 _STYLE: Final = "report.css"
 _NUMBER: Final = "n"

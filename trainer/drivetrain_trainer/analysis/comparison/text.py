@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivetrain_trainer.analysis.comparison.circumstances import Circumstances
-    from drivetrain_trainer.analysis.comparison.comparison import Comparison
+    from drivetrain_trainer.analysis.comparison.result import Comparison
 
 _GAP = "  "
 

@@ -11,7 +11,7 @@ from drivetrain_trainer.analysis.quantities import percent, span
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drivetrain_trainer.analysis.comparison.comparison import Comparison, SideResult, TaskSide
+    from drivetrain_trainer.analysis.comparison.result import Comparison, SideResult, TaskSide
     from drivetrain_trainer.analysis.comparison.statistics import Estimate
 
 NO_VALUE: Final = "-"

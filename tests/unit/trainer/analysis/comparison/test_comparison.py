@@ -12,9 +12,10 @@ from tests.support.compared_runs import MadeUp, flat, write_seeds, write_suite
 
 from drivetrain_api.artifacts.suite_record import MemberState
 from drivetrain_trainer.analysis.comparison import words
-from drivetrain_trainer.analysis.comparison.comparison import Comparison, Options, compare
+from drivetrain_trainer.analysis.comparison.comparison import compare
 from drivetrain_trainer.analysis.comparison.inputs import ComparisonError, find
 from drivetrain_trainer.analysis.comparison.reading import read_runs
+from drivetrain_trainer.analysis.comparison.result import Comparison, Options
 from drivetrain_trainer.analysis.comparison.scoring import ScoringOptions
 from drivetrain_trainer.analysis.comparison.statistics import Estimate, Interval
 
