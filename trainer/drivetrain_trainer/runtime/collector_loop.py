@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from drivetrain_api.metrics import METRICS
 from drivetrain_trainer.envs.managers.log import declared_schema
 from drivetrain_trainer.envs.soundness import NONFINITE
 from drivetrain_trainer.envs.vector_env import diagnostics_of
@@ -30,6 +29,7 @@ from drivetrain_trainer.runtime.collector_report import (
 from drivetrain_trainer.runtime.episode_window import EpisodeWindow, RunningEpisodes
 from drivetrain_trainer.runtime.faults import ChildFailure, FailureClass, PeerDiedError
 from drivetrain_trainer.runtime.ingress_words import WriteResult
+from drivetrain_trainer.runtime.phase_clock import ENV_TIMING, PhaseClock
 from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.runtime.row_guard import InvalidRowsError, RowGuard, RowNames
 from drivetrain_trainer.tracing import NULL_TRACER, FlowPoint, TickFlow, open_tracer
@@ -44,21 +44,6 @@ if TYPE_CHECKING:
     from drivetrain_trainer.runtime.ring_words import Response
     from drivetrain_trainer.tracing import Tracer
 
-_ENV_TIMING: Final = {
-    "action_validate": "Perf/collector_env_step_action_validate_ms",
-    "apply_action": "Perf/collector_env_step_apply_action_ms",
-    "action_backend": "Perf/collector_env_step_action_backend_ms",
-    "backend": "Perf/collector_env_step_backend_ms",
-    "update_state": "Perf/collector_env_step_update_state_ms",
-    "reset_done": "Perf/collector_env_step_reset_done_ms",
-}
-_STEP_PARTS: Final = ("action_validate", "apply_action", "backend", "update_state", "reset_done")
-"""Of `StepTimings`, one after the other."""
-_SPAN_NAME: Final = {
-    **{phase.value: METRICS[phase].label for phase in CollectorPhase},
-    **{part: METRICS[_ENV_TIMING[part]].label for part in _STEP_PARTS},
-}
-"""Spans are named as the terminal names their phases."""
 _OCCUPANCY: Final = "ingress occupancy"
 _SEED_STRIDE: Final = 0x9E3779B1
 _SEED_LIMIT: Final = 2**32
@@ -97,41 +82,6 @@ def run(channel: Channel, learner: Peer) -> int:
         collector.close()
         tracer.close()
     return 0
-
-
-class _PhaseClock:
-    """Charges the time since the last mark to a phase."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self.spent = dict.fromkeys(CollectorPhase, 0)
-        self._tracer = tracer
-        self._cpu = tracer.cpu_ns()
-        self._mark = time.perf_counter_ns()
-
-    def charge(self, phase: CollectorPhase) -> None:
-        now = time.perf_counter_ns()
-        self.spent[phase] += now - self._mark
-        self._tracer.complete(_SPAN_NAME[phase], self._mark, now, self._cpu)
-        self._cpu = self._tracer.cpu_ns()
-        self._mark = now
-
-    def charge_step(self, timings: StepTimings) -> None:
-        """Charge an env step, and show its parts within it."""
-        started = self._mark
-        self.charge(CollectorPhase.ENV_STEP)
-        if not self._tracer.enabled:
-            return
-        start = min(max(timings.began_ns, started), self._mark)
-        for part in _STEP_PARTS:
-            end = min(start + round(getattr(timings, part) * 1e6), self._mark)
-            self._tracer.complete(_SPAN_NAME[part], start, end)
-            start = end
-
-    def drain(self) -> dict[CollectorPhase, float]:
-        """Milliseconds by phase since the last drain."""
-        milliseconds = {phase: spent * 1e-6 for phase, spent in self.spent.items()}
-        self.spent = dict.fromkeys(CollectorPhase, 0)
-        return milliseconds
 
 
 class _Group:
@@ -190,7 +140,7 @@ class Collector:
             if boot.trace is None
             else TickFlow(tracer, rank=boot.trace.rank, attempt=boot.trace.attempt)
         )
-        self._clock = _PhaseClock(tracer)
+        self._clock = PhaseClock(tracer)
         self._nested: list[StepTimings] = []
         """Of the tick's groups."""
         self._started = 0.0
@@ -236,7 +186,7 @@ class Collector:
     def collect(self) -> None:
         """Tick after tick until the learner says stop."""
         tick = self._boot.first_tick
-        self._clock = _PhaseClock(self._tracer)
+        self._clock = PhaseClock(self._tracer)
         while self._collect_tick(tick):
             tick += 1
         self._ingress.flush()
@@ -350,7 +300,7 @@ class Collector:
         totals.ticks += 1
         for phase, milliseconds in self._clock.drain().items():
             totals.add(phase, milliseconds)
-        for name, tag in _ENV_TIMING.items():
+        for name, tag in ENV_TIMING.items():
             totals.add(tag, sum(getattr(timings, name) for timings in self._nested))
         self._nested.clear()
         if snapshot:

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from drivetrain_trainer.envs.vector_env import StepOutcome, StepTimings
 from drivetrain_trainer.runtime.collector import CollectorBoot, EnvFactory
-from drivetrain_trainer.runtime.collector_loop import Collector, _PhaseClock
+from drivetrain_trainer.runtime.collector_loop import Collector
 from drivetrain_trainer.runtime.collector_report import CollectorReport, ReportReader
 from drivetrain_trainer.runtime.descriptors import Channel
 from drivetrain_trainer.runtime.doorbell import Peer
+from drivetrain_trainer.runtime.phase_clock import PhaseClock
 from drivetrain_trainer.runtime.ring_words import Command
 from drivetrain_trainer.runtime.settings import RuntimeSettings
 from drivetrain_trainer.runtime.transport import Transport
@@ -377,7 +378,7 @@ def test_parts_of_a_step_lie_within_it_whatever_an_environment_says(
     timings: StepTimings, tmp_path: Path
 ) -> None:
     tracer = FileTracer(TraceSettings(tmp_path, 0, Role.COLLECTOR, 1, 10**6))
-    clock = _PhaseClock(tracer)
+    clock = PhaseClock(tracer)
     for _ in range(3):
         clock.charge_step(timings)
     tracer.close()

@@ -14,7 +14,6 @@ from drivetrain_api.metrics import (
     UnknownMetricError,
 )
 from drivetrain_trainer.envs.soundness import UnsoundElement
-from drivetrain_trainer.runtime.collector_loop import _ENV_TIMING
 from drivetrain_trainer.runtime.collector_report import (
     CollectorPhase,
     CollectorTotals,
@@ -23,6 +22,7 @@ from drivetrain_trainer.runtime.collector_report import (
 )
 from drivetrain_trainer.runtime.inference_flight import InferenceFlight
 from drivetrain_trainer.runtime.metrics_board import NAME_BYTES, BoardReport
+from drivetrain_trainer.runtime.phase_clock import ENV_TIMING
 from drivetrain_trainer.runtime.row_guard import Sighting
 
 FLIGHT = InferenceFlight(1, 2, 3, 4, 5, 6, 7)
@@ -108,7 +108,7 @@ def test_a_tag_that_was_not_declared_is_found_out() -> None:
     "tag",
     [
         *CollectorPhase,
-        *_ENV_TIMING.values(),
+        *ENV_TIMING.values(),
         *flight_gauges(FLIGHT),
         "Train/mean_reward",
         "Train/mean_episode_length",
