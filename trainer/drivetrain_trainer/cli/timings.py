@@ -28,6 +28,7 @@ def timings() -> None:
 Examples:
   drivetrain timings report exports/sac/half_cheetah
   drivetrain timings report exports/*/half_cheetah --by-hardware
+  drivetrain timings report suites/pendulum-rates
   drivetrain timings report exports/sac/half_cheetah --plot stages.svg
   drivetrain timings report exports/sac/half_cheetah --json | jq '.directories[0].stages'
 """
@@ -49,10 +50,11 @@ def report(
 ) -> None:
     """Runs, total, mean and range of each stage, with its hardware.
 
-    DIR is the artifact directory of an experiment: the folder with timings.json in it. Memory
-    sizes that historical files have of their own are shown as legacy, and never taken for
-    those of this machine. Exits with 2 where a directory has no timings, or a file of them is
-    torn, something else or of a later version.
+    DIR is the artifact directory of an experiment, the folder with timings.json in it, or the
+    root of a suite: then those of all members that its suite.json names. Memory sizes that
+    historical files have of their own are shown as legacy, and never taken for those of this
+    machine. Exits with 2 where a directory has no timings, or a file of them is torn, something
+    else or of a later version.
     """
     from drivetrain_trainer.analysis.stage_timings import reading, tables  # noqa: PLC0415 - for --help's sake
 

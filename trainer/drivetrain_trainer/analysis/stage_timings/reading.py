@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain_api.timings.model import TIMINGS
 from drivetrain_api.timings.store import TimingsDirectory, TimingsError
+from drivetrain_trainer.analysis.suites import SuiteRecordError, record_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from drivetrain_api.timings.hardware import HardwareRecord
@@ -24,7 +25,7 @@ class NoTimingsError(Exception):
     """A directory without timings; the message says where there are some."""
 
 
-REFUSALS: Final = (NoTimingsError, TimingsError)
+REFUSALS: Final = (NoTimingsError, SuiteRecordError, TimingsError)
 """What reading may refuse."""
 
 
@@ -57,7 +58,7 @@ class TimedRun:
     """A record, and where it is from."""
 
     directory: Path
-    """As it was given."""
+    """As it was given, or below the suite's root that was."""
     stage: str
     run: StageRun
     hardware: Hardware
@@ -74,13 +75,18 @@ class Report:
 
 
 def read(directories: Iterable[Path]) -> Report:
-    """The timings of these artifact directories; never of folders above or below them.
+    """The timings of artifact directories, and of those that suites name.
+
+    Args:
+        directories: Artifact directories, of which no folder above or below is read; or roots of
+            suites, whose record names the artifact directories of its members.
 
     Raises:
-        NoTimingsError: a directory has none.
-        TimingsError: a file is torn, foreign, of a later version or unreadable.
+        NoTimingsError: a directory has none, or no artifact directory of a suite.
+        SuiteRecordError: a suite's record is torn, foreign, of a later version or unreadable.
+        TimingsError: the same of a file of timings.
     """
-    given = tuple(dict.fromkeys(directories))
+    given = tuple(dict.fromkeys(path for one in directories for path in _named(one)))
     runs: list[TimedRun] = []
     descriptions: dict[str, HardwareRecord] = {}
     for directory in given:
@@ -90,6 +96,19 @@ def read(directories: Iterable[Path]) -> Report:
     named = {run.hardware.id for run in runs}
     kept = {id_: record for id_, record in descriptions.items() if id_ in named}
     return Report(given, tuple(runs), kept)
+
+
+def _named(directory: Path) -> list[Path]:
+    """The artifact directories that a directory stands for."""
+    record = None if (directory / TIMINGS).exists() else record_in(directory)
+    if record is None:
+        return [directory]
+    folders = dict.fromkeys(directory / member.artifact_directory for member in record.members)
+    begun = [folder for folder in folders if (folder / TIMINGS).exists()]
+    if not begun:
+        words = f"no {TIMINGS} yet in an artifact directory of suite {record.name}"
+        raise NoTimingsError(f"{directory}: {words}: {_listed(list(folders))}")
+    return begun
 
 
 def _load(directory: Path) -> LoadedTimings:
@@ -102,8 +121,12 @@ def _hint(directory: Path) -> str:
     below = sorted(path.parent for path in directory.glob(f"*/**/{TIMINGS}"))
     if not below:
         return "; name the artifact directory of an experiment"
-    more = f" and {len(below) - _SHOWN} more" if len(below) > _SHOWN else ""
-    return f"; there are timings in {', '.join(map(str, below[:_SHOWN]))}{more}"
+    return f"; there are timings in {_listed(below)}"
+
+
+def _listed(folders: Sequence[Path]) -> str:
+    more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
+    return f"{', '.join(map(str, folders[:_SHOWN]))}{more}"
 
 
 def _runs_of(directory: Path, loaded: LoadedTimings) -> list[TimedRun]:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.compared_runs import flat, write_suite
 
 from drivetrain_api.timings.hardware import (
     ClockRange,
@@ -208,6 +209,44 @@ def test_only_the_directory_itself_is_read_and_others_are_named(sac: Path, appo:
         assert result.exit_code == 2
         assert f"{neighbour}: no timings.json in this directory" in result.stderr
     assert f"there are timings in {appo}, {sac}" in call(sac.parent.parent).stderr
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Of three variants the first two have begun; one more folder is no member's."""
+    made = {f"v{number}": lambda _: flat(1.0, reports=5) for number in range(3)}
+    root = tmp_path / "s"
+    root.mkdir()
+    write_suite(root, made, [0, 1], task="ant")
+    for number, folder in enumerate(("v1/sac/ant", "v0/sac/ant", "gone/sac/ant")):
+        run = StageRun(seconds=10.0 + number, run_idx=0)
+        TimingsDirectory(root / folder).record("sac_train", run, SMALL)
+    return root
+
+
+def test_a_suites_root_stands_for_the_artifact_directories_that_its_record_names(
+    suite: Path, appo: Path
+) -> None:
+    one, two = suite / "v0/sac/ant", suite / "v1/sac/ant"
+    assert rows(call(suite)) == rows(call(one, two))
+    content = json.loads(call(appo, suite, two, "--json").stdout)
+    assert [found["directory"] for found in content["directories"]] == [
+        str(path) for path in (appo, one, two)
+    ]
+
+
+def test_a_suite_without_timings_or_with_a_torn_record_is_refused(suite: Path) -> None:
+    for folder in ("v0", "v1"):
+        (suite / folder / "sac/ant/timings.json").unlink()
+    result = call(suite)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{suite}: no timings.json yet in an artifact directory of suite s: " in result.stderr
+    assert f"{suite / 'v0/sac/ant'}, {suite / 'v1/sac/ant'}" in result.stderr
+    record = suite / "suite.json"
+    record.write_text(record.read_text()[:40])
+    result = call(suite)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert str(record) in result.stderr
 
 
 @pytest.mark.parametrize(
