@@ -60,20 +60,6 @@ def steps(attempt: Attempt) -> list[int]:
     return [int(path.name.removeprefix("step_")) for path in attempt.checkpoints.paths()]
 
 
-def stopped_beyond(attempt: Attempt, env_steps: int, monkeypatch: pytest.MonkeyPatch) -> ExitCode:
-    """Run it; it is asked to stop in the first iteration that ends beyond this step."""
-    report = TrainingBoundary.report
-
-    def asked(self: TrainingBoundary, cursor: Cursor, timeline: PhaseTimeline) -> None:
-        if cursor.env_steps > env_steps:
-            attempt.stop.interrupt.set()
-        report(self, cursor, timeline)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingBoundary, "report", asked)
-        return attempt.run()
-
-
 def test_a_run_without_an_evaluation_after_training_has_two_stages(ranks: Ranks) -> None:
     attempt = ranks.attempt(checkpoint={"interval": 40, "keep": 9})
     assert attempt.run() is ExitCode.DONE
