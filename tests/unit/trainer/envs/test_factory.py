@@ -146,5 +146,5 @@ def test_a_simulator_that_the_task_does_not_run_on_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_out_of_range_is_refused(seed: int) -> None:
-    with pytest.raises(ValueError, match="env.seed: from 0 to 4294967295"):
+    with pytest.raises(ValueError, match=r"env\.seed: from 0 to 4294967295"):
         make_env(hopper, num_envs=1, seed=seed)
