@@ -106,18 +106,21 @@ class MetricsBoard:
             record[size + place] = 1.0
         self._report.write(tick, record.tobytes())
 
-    def read(self, writer: Peer | None = None) -> BoardReport | None:
+    def read(
+        self, writer: Peer | None = None, *, patience_s: float | None = None
+    ) -> BoardReport | None:
         """Reader: the newest whole report, None where there is none since the last read.
 
         Args:
             writer: The collector's process; a report that it is writing is waited for as long
                 as it lives, within bounds.
+            patience_s: Seconds of that, where it cannot write any more.
 
         Raises:
             PeerDiedError: the writer died in the middle of a report.
             StaleTickError: it is stopped in the middle of one.
         """
-        found = self._report.read(self._seen, writer=writer)
+        found = self._report.read(self._seen, writer=writer, patience_s=patience_s)
         if found is None:
             return None
         self._seen = found.version

@@ -88,18 +88,21 @@ class Record:
             return None
         return Whole(version, tick, data)
 
-    def read(self, seen: int = 0, *, writer: Peer | None = None) -> Whole | None:
+    def read(
+        self, seen: int = 0, *, writer: Peer | None = None, patience_s: float | None = None
+    ) -> Whole | None:
         """The record; None where its version is still `seen`, 0 before the first write.
 
         Args:
             seen: Version that was taken last.
             writer: Its process; without it, only time ends the wait for a write under way.
+            patience_s: Seconds of that wait, `PATIENCE_S` unless told.
 
         Raises:
             PeerDiedError: the writer died in the middle of a write.
-            StaleTickError: the writer lives, but did not finish one within `PATIENCE_S`.
+            StaleTickError: the writer lives, but did not finish one in that time.
         """
-        patience = Patience(writer, "a whole record")
+        patience = Patience(writer, "a whole record", patience_s)
         while self._header[_VERSION] != seen:
             whole = self.attempt(seen)
             if whole is not None:
@@ -111,10 +114,11 @@ class Record:
 class Patience:
     """What a reader does between two looks at a write under way, until it is of no use."""
 
-    def __init__(self, writer: Peer | None, what: str) -> None:
-        """Wait for `what` as long as `writer` lives, `PATIENCE_S` seconds at most."""
+    def __init__(self, writer: Peer | None, what: str, patience_s: float | None = None) -> None:
+        """Wait for `what` as long as `writer` lives, `patience_s` or `PATIENCE_S` at most."""
         self._writer = writer
         self._what = what
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._looks = 0
         self._deadline: float | None = None
         self._over: PeerDiedError | StaleTickError | None = None
@@ -136,13 +140,13 @@ class Patience:
             return
         now = time.monotonic()
         if self._deadline is None:
-            self._deadline = now + PATIENCE_S
+            self._deadline = now + self._patience_s
         if self._writer is None:
             time.sleep(_LOOK_EVERY_S)
         elif readable(self._writer, _LOOK_EVERY_S):
             self._over = self._writer.death()
         if self._over is None and now > self._deadline:
-            self._over = StaleTickError(tick, PATIENCE_S, waiting_for=self._what)
+            self._over = StaleTickError(tick, self._patience_s, waiting_for=self._what)
 
 
 def _checksum(version: int, tick: int, data: bytes | bytearray | memoryview) -> int:

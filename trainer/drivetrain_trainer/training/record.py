@@ -69,7 +69,8 @@ class RankRecord:
     def _note_soundness(self, manifest: ManifestWriter, transport: Transport) -> None:
         """What the collector left out at its end: where it gave up, no report told of it."""
         try:
-            board = transport.board.read()
+            # Its process is over: what it left half written stays so.
+            board = transport.board.read(patience_s=0.0)
         except RuntimeFault as unread:  # it died in the middle of a report
             log.warning("last figures of the collector not read", reason=str(unread))
             return

@@ -102,6 +102,16 @@ def test_a_writer_that_stands_still_is_given_up(
     assert clock.looks == 6  # the first, four more of a quarter each, and the one after
 
 
+def test_a_record_of_a_writer_that_is_over_is_not_waited_for(
+    record: Record, slow: Callable[[float], Clock]
+) -> None:
+    begin(record)
+    clock = slow(0.01)
+    with pytest.raises(StaleTickError):
+        record.read(patience_s=0.0)
+    assert clock.now < 0.1
+
+
 def test_a_reader_without_a_processor_looks_once_more(
     record: Record, slow: Callable[[float], Clock]
 ) -> None:
