@@ -260,7 +260,8 @@ def _over_time(scores: TaskScores, name: str, draws: Resampling) -> Curve:
         curve = scores.curve(run)
         kept = curve.steps <= scores.budget
         kept[0] = True
-        times.append(curve.wall_times[kept] - run.began)
+        # A clock that was set back stands still until it is where it was.
+        times.append(np.maximum.accumulate(curve.wall_times[kept] - run.began))
         values.append(curve.values[kept])
     end = min(float(one[-1]) for one in times)
     start = min(max(float(one[0]) for one in times), end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,20 @@ def test_two_sides_by_hand() -> None:
     assert left.over_steps.x[[0, -1]].tolist() == [10_000, 100_000]
     assert left.over_time.x[-1] == pytest.approx(6.0 * 49)
     assert found.left_out == ()
+
+
+def test_a_clock_that_was_set_back_turns_no_curve_over_time_around() -> None:
+    write_seeds(Path("a"), lambda _: MadeUp(best=10.0, evaluated=False), range(2), "hopper")
+    runs = []
+    for run in read_runs(find(["a"]), print):
+        assert run.training is not None
+        times = run.training.wall_times.copy()
+        times[25:] -= 100.0  # of 6 s a report
+        runs.append(replace(run, training=replace(run.training, wall_times=times)))
+    (side,) = compare(runs, Options(repetitions=FAST)).tasks[0].sides
+    assert side.over_time.x[[0, -1]].tolist() == [0.0, 6.0 * 49 - 100.0]
+    assert np.all(np.diff(side.over_time.line.value) >= -1e-6)
+    assert side.over_time.line.value[-1] == pytest.approx(side.over_steps.line.value[-1])
 
 
 def test_tasks_weigh_alike_though_one_has_more_seeds() -> None:
