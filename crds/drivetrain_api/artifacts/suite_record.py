@@ -82,7 +82,7 @@ class SuiteMember(ArtifactModel):
     state: MemberState = MemberState.PENDING
     """What became of it."""
     reason: Text | None = None
-    """Why it failed or waits, for a person."""
+    """Why it failed or waits, or which threshold it missed where it is complete; for a person."""
     run_directory: Path
     """Its run directory relative to the suite's root, with slashes; the folder above it is the
     artifact directory, with timings.json."""

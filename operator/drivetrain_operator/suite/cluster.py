@@ -28,6 +28,7 @@ from drivetrain_operator.kubectl.runs import Run, now
 from drivetrain_operator.reconcile.fields import mapping
 from drivetrain_operator.suite.cluster_runs import RunSet, create, found_of, state_of
 from drivetrain_operator.suite.display import UNKNOWN, figures_of
+from drivetrain_operator.suite.reasons import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,8 +140,9 @@ class ClusterSuite:
             run = await self._look_for(member.name)
         if run is not None:
             state = state_of(run)
-            waits = state is MemberState.FAILED or run.phase is Phase.PENDING
-            self.keeper.set(member.name, state, run.status.message if waits else None)
+            waits = run.phase is Phase.PENDING
+            reason = run.status.message if waits else reason_of(run.status, state)
+            self.keeper.set(member.name, state, reason)
 
     async def _look_for(self, name: str) -> Run | None:
         """A run that the watch does not show: gone, or newer than the list that it began with."""

@@ -14,6 +14,7 @@ from drivetrain_operator.cluster.resources import TRAINING_RUNS
 from drivetrain_operator.kubectl.runs import Run, all_runs
 from drivetrain_operator.kubectl.suspension import MANAGER
 from drivetrain_operator.reconcile.fields import mapping, text
+from drivetrain_operator.suite.reasons import reason_of
 from drivetrain_operator.suite.standing import FoundRun
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def found_of(run: Run) -> FoundRun:
         log_dir=text(mapping(run.spec, "training"), "logDir") or None,
         state=state,
         created=run.created_at,
-        reason=run.status.message if state is MemberState.FAILED else None,
+        reason=reason_of(run.status, state),
         spec=run.spec,
     )
 

@@ -97,7 +97,7 @@ def cells(member: SuiteMember, figures: Figures) -> tuple[str, ...]:
 
 
 def tally(members: Sequence[SuiteMember]) -> str:
-    """Such as ``2 complete, 1 running, 3 pending``."""
+    """Such as ``2 complete (1 below its threshold), 1 running, 3 pending``."""
     counts = Counter(member.state for member in members)
     order = (
         MemberState.COMPLETE,
@@ -106,7 +106,11 @@ def tally(members: Sequence[SuiteMember]) -> str:
         MemberState.FAILED,
         MemberState.PENDING,
     )
-    return ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
+    missed = sum(m.state is MemberState.COMPLETE and m.reason is not None for m in members)
+    told = {MemberState.COMPLETE: f" ({missed} below its threshold)"} if missed else {}
+    return ", ".join(
+        f"{counts[state]} {state}{told.get(state, '')}" for state in order if counts[state]
+    )
 
 
 def lines_of(
@@ -141,7 +145,7 @@ def lines_of(
 
 
 def reasons(members: Sequence[SuiteMember]) -> list[str]:
-    """Why members failed or stopped, one below the other."""
+    """Why members failed or stopped, or missed a threshold, one below the other."""
     told = [(m.name, m.reason) for m in members if m.reason]
     return wrapped(("MEMBER", "REASON"), told, _MESSAGE_WIDTH) if told else []
 

@@ -18,6 +18,7 @@ from drivetrain_operator.local.executor import utc_now
 from drivetrain_operator.local.store import as_object
 from drivetrain_operator.suite.display import UNKNOWN, figures_of
 from drivetrain_operator.suite.member_process import MemberProcess, outcome
+from drivetrain_operator.suite.reasons import reason_of
 from drivetrain_operator.suite.record_file import set_aside
 from drivetrain_operator.suite.standing import FoundRun
 from drivetrain_operator.suite.validation import doubt
@@ -77,7 +78,7 @@ def _found(run: TrainingRun) -> FoundRun:
         log_dir=run.spec.training.log_dir,
         state=state,
         created=run.metadata.creation_timestamp,
-        reason=run.status.message if state is MemberState.FAILED else None,
+        reason=reason_of(run.status, state),
         spec=as_object(run)["spec"],
     )
 

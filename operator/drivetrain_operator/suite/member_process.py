@@ -14,6 +14,7 @@ from drivetrain_api.exit_codes import ExitCode
 from drivetrain_api.status import Phase
 from drivetrain_operator.cli.terminal import INTERRUPTED
 from drivetrain_operator.local.files import read_tail, write_atomic
+from drivetrain_operator.suite.reasons import reason_of
 from drivetrain_operator.yaml_core import dump
 
 if TYPE_CHECKING:
@@ -105,12 +106,10 @@ def outcome(code: int, run: TrainingRun | None, log: Path) -> Outcome:
         log: What the command printed.
     """
     phase = run.status.phase if run is not None else None
-    message = run.status.message if run is not None else None
     if code == ExitCode.REFUSED:
         return Outcome(MemberState.FAILED, f"refused: {_refusals(log)}")
-    if phase is not None and phase in _STATES and code >= 0:
-        told = message if phase is Phase.FAILED else None
-        return Outcome(_STATES[phase], told)
+    if run is not None and phase is not None and phase in _STATES and code >= 0:
+        return Outcome(_STATES[phase], reason_of(run.status, _STATES[phase]))
     if code < 0:
         name = signal.Signals(-code).name
         return Outcome(MemberState.SUSPENDED, f"its command was killed by {name}")

@@ -20,9 +20,11 @@ from drivetrain_operator.cluster.errors import (
     ThrottledError,
     UnavailableError,
 )
+from drivetrain_operator.kubectl.runs import Run
 from drivetrain_operator.kubectl.session import Connection, Session
 from drivetrain_operator.suite import cluster
 from drivetrain_operator.suite.cluster import ClusterSuite
+from drivetrain_operator.suite.cluster_runs import found_of
 from drivetrain_operator.suite.display import Board
 from drivetrain_operator.suite.plan import check, outline
 from drivetrain_operator.suite.record_file import RecordKeeper
@@ -92,6 +94,28 @@ def test_two_are_made_and_the_third_when_one_is_over(bench: Bench) -> None:
     bench.become("swing-s2", "Complete")
     assert not bench.step(), "nothing is left to do"
     assert bench.states() == ["complete", "failed", "complete"]
+
+
+def test_a_member_that_misses_its_threshold_is_complete_with_the_conditions_words(
+    bench: Bench,
+) -> None:
+    bench.step()
+    run = bench.api.get("trainingruns", "swing-s0")
+    complete = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "ThresholdMissed",
+        "message": "a mean return of 7.5, below evaluator.threshold 100",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    run["status"] = {"phase": "Complete", "conditions": [complete]}
+    bench.suite._set.put(cluster.TRAINING_RUNS, run)
+    bench.become("swing-s1", "Complete")
+    bench.step()
+    assert bench.states() == ["complete", "complete", "running"]
+    assert bench.reason(0) == f"ThresholdMissed: {complete['message']}"
+    assert bench.reason(1) == ""
+    assert found_of(Run.readable(run)).reason == bench.reason(0)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,13 @@ def test_reasons_are_told_below() -> None:
     assert reasons([member(0, MemberState.COMPLETE)]) == []
 
 
+def test_a_threshold_that_was_missed_is_counted_and_told() -> None:
+    missed = member(1, MemberState.COMPLETE, reason="ThresholdMissed: below 9")
+    both = [member(0, MemberState.COMPLETE), missed]
+    assert lines_of(both, {})[-1] == "2 complete (1 below its threshold) of 2 members"
+    assert reasons(both) == ["MEMBER     REASON", "swing-s1   ThresholdMissed: below 9"]
+
+
 def test_figures_of_a_status() -> None:
     began = NOW - timedelta(seconds=90)
     running = TrainingRunStatus(

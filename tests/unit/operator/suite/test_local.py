@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
+from suite_files import TEMPLATE
 
 from drivetrain_api.artifacts.suite_record import SuiteMember, SuiteRecord
 from drivetrain_api.timings.store import TimingsDirectory
@@ -102,6 +103,23 @@ def shell() -> Iterator[Shell]:
 def indices() -> list[int | None]:
     stage = TimingsDirectory(FOLDER).load().timings.root.get("sac_train")
     return [run.run_idx for run in stage.runs] if stage is not None else []
+
+
+def test_a_member_below_its_threshold_is_complete_and_the_table_says_why(
+    write: Callable[..., Path], shell: Shell
+) -> None:
+    write(seeds=2, template={**TEMPLATE, "evaluator": {"threshold": 100.0}})
+    Path("swing-s1.plan").write_text("miss")
+    first = shell.call()
+    assert shell.states() == ["complete", "complete"]
+    why = shell.members()[1].reason or ""
+    assert why.startswith("ThresholdMissed: attempt 1 is done")
+    assert why.endswith("a mean return of 7.5, below evaluator.threshold 100")
+    assert shell.members()[0].reason is None
+    for said in (first, shell.call()):
+        assert "2 complete (1 below its threshold) of 2 members" in said
+        assert "swing-s1   ThresholdMissed: attempt 1 is done" in said
+    assert shell.starts() == ["swing-s0", "swing-s1"]
 
 
 def test_members_run_in_order_a_failure_stops_no_other_and_is_told(
