@@ -38,7 +38,7 @@ def processors(root: Path) -> list[Processor]:
     for block in (text_of(root / "proc/cpuinfo") or "").split("\n\n"):
         pairs = (line.partition(":") for line in block.splitlines())
         entry = {key.strip(): value.strip() for key, _, value in pairs}
-        if entry.get("processor", "").isdigit():
+        if entry.get("processor", "").isdecimal():
             found.append(_processor(entry))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
 
 _LARGEST = 8 << 20
 """/proc/cpuinfo of a machine with a thousand CPUs is some 2 MB."""
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
+_LARGEST_NUMBER = (1 << 16) - 1
+"""No machine has as many CPUs."""
 
 
 def text_of(path: Path) -> str | None:
@@ -23,19 +27,20 @@ def text_of(path: Path) -> str | None:
 def number_of(path: Path) -> int | None:
     """The one whole number in it; None for anything else."""
     text = text_of(path)
-    if text is None or not text.lstrip("-").isascii() or not text.lstrip("-").isdigit():
-        return None
-    return int(text)
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 def list_of(text: str) -> frozenset[int]:
     """The numbers of a kernel list such as ``0-3,8``.
 
     Raises:
-        ValueError: it is no such list.
+        ValueError: it is no such list, or has larger numbers than any machine.
     """
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
+        found = range(int(first), int(last or first) + 1)
+        if not found or found[-1] > _LARGEST_NUMBER:
+            raise ValueError(f"{part!r} is no range of numbers up to {_LARGEST_NUMBER}")
+        numbers.update(found)
     return frozenset(numbers)
