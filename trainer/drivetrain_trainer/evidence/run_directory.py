@@ -33,6 +33,8 @@ _PRIVATE = ".drivetrain"
 _OWNER = "owner.json"
 _OWNER_LIMIT = 4096
 _CLASHES = 1000
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What may be over by the next attempt, so that the run is not refused for good."""
 
 
 class Owner(ArtifactModel):
@@ -123,6 +125,7 @@ class RunDirectory:
 
         Raises:
             SpecError: it cannot be written, or `training.log_dir` belongs to another run.
+            OSError: the disk or the quota is full for now.
             FencedError: a newer attempt has it already.
         """
         location = Location.of(attempt.spec, attempt.created, storage)
@@ -186,6 +189,7 @@ def check_writable(attempt: AttemptSpec, storage: Path) -> None:
 
     Raises:
         SpecError: naming the path, the setting and the system's reason.
+        OSError: the disk or the quota is full for now.
     """
     location = Location.of(attempt.spec, attempt.created, storage)
     try:
@@ -267,8 +271,11 @@ def _refuse_foreign(location: Location, owner: Owner) -> None:
         )
 
 
-def _refusal(location: Location, storage: Path, error: OSError) -> SpecError:
+def _refusal(location: Location, storage: Path, error: OSError) -> SpecError | OSError:
+    """What is wrong with the run's place, or the error as it is where a retry may get by."""
     reason = error.strerror or str(error)
+    if error.errno in _PASSING:
+        return OSError(error.errno, reason, str(location.path))
     return _refused(
         location.setting,
         f"cannot write the run directory {location.path} (storage root {storage}): {reason}",

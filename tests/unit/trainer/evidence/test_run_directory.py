@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,22 @@ def test_a_read_only_file_system_is_named(
     monkeypatch.setattr("tempfile.TemporaryFile", read_only)
     with pytest.raises(SpecError, match="Read-only file system"):
         check_writable(make_attempt(), tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_refusal_for_good(
+    make_attempt: MakeAttempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    monkeypatch.setattr("os.mkdir", full)
+    for call in (check_writable, RunDirectory.claim):
+        with pytest.raises(OSError, match=re.escape(os.strerror(code))) as caught:
+            call(make_attempt(), tmp_path)
+        assert caught.value.errno == code
+        assert str(tmp_path) in str(caught.value)
 
 
 def test_the_check_leaves_nothing_behind(make_attempt: MakeAttempt, tmp_path: Path) -> None:
