@@ -133,7 +133,7 @@ class LocalSuite:
     _figures: dict[str, Figures] = field(default_factory=dict)
     _pending: deque[str] = field(default_factory=deque)
     _signals: int = 0
-    _trouble: OSError | None = None
+    _trouble: OSError | ValueError | None = None
 
     async def drive(self) -> None:
         """Run until every member is over, or the user stops it.
@@ -178,7 +178,7 @@ class LocalSuite:
             name = self._pending.popleft()
             try:
                 await self._run(name, environment)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # the latter: its stored run cannot be read
                 self._trouble = error
                 self.keeper.set(name, MemberState.PENDING, f"could not be started: {error}")
                 self._stop(signal.SIGINT)

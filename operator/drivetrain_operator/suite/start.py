@@ -133,7 +133,7 @@ def start_local(options: Options) -> int:
                 say(note, fg="yellow")
             try:
                 asyncio.run(suite.drive())
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 raise click.ClickException(f"the suite stopped: {error}") from None
             return _end(file, suite.keeper.members, suite.figures, stopped=suite.interrupted)
         _opened(prepared, fresh=options.fresh)

@@ -180,6 +180,31 @@ def test_a_suite_killed_in_its_second_member_goes_on_there_with_the_timings_of_t
     assert json.loads((ROOT / "suite.json").read_text())["invocation"] == first
 
 
+def test_a_stored_run_that_cannot_be_read_stops_the_suite_and_leaves_nobody_alone(
+    write: Callable[..., Path], shell: Shell
+) -> None:
+    write(seeds=3)
+    for name in ("swing-s0", "swing-s1"):
+        Path(f"{name}.plan").write_text("hang")
+    command = shell.begin("--parallel", "2")
+    for name in ("swing-s0", "swing-s1"):
+        until(Path(f"{name}.hangs").exists, name)
+    (first,) = Path(".drivetrain").rglob("swing-s0/trainingrun.json")
+    torn = first.parents[1] / "swing-s2" / first.name
+    torn.parent.mkdir()
+    torn.write_text("{}")
+    (second,) = [
+        child
+        for child in psutil.Process(command.pid).children()
+        if "swing-s1" in " ".join(child.cmdline())
+    ]
+    second.send_signal(signal.SIGINT)  # its place is free for the third
+    said = shell.end(command, 1)
+    assert f"the suite stopped: {torn}" in said or f"the suite stopped: {torn.absolute()}" in said
+    assert shell.states() == ["suspended", "suspended", "pending"]
+    assert str(torn) in (shell.members()[2].reason or "")
+
+
 @pytest.mark.nightly
 def test_a_member_left_behind_by_a_killed_command_is_waited_for(
     write: Callable[..., Path], shell: Shell
