@@ -40,9 +40,12 @@ def new(request: Request, output: Path | None, *, force: bool) -> None:
 
 
 def manifest(run: TrainingRun) -> str:
-    """The run as a manifest: what was set, in the models' order."""
-    content = {**as_object(run), "status": None}
-    return dump(content)
+    """The run as a manifest: what was set, in the models' order.
+
+    A null that was set stays: it keeps a preset of the task from applying.
+    """
+    content = {key: value for key, value in as_object(run).items() if key != "status"}
+    return dump(content, nulls=True)
 
 
 def validate(files: Sequence[str]) -> int:

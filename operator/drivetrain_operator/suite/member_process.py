@@ -72,7 +72,7 @@ class MemberProcess:
         """
         name = checked.member.name
         manifest, log = folder / f"{name}.yaml", folder / f"{name}.log"
-        write_atomic(manifest, dump(checked.document))
+        write_atomic(manifest, dump(checked.document, nulls=True))
         words = ["run", "-f", str(manifest), "--state-dir", str(state), "--output", "none"]
         if fresh:
             words.append("--fresh")

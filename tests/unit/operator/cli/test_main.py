@@ -105,6 +105,12 @@ def test_crd(call: Call) -> None:
     assert yaml.safe_load(call("crd").stdout) == custom_resource_definition()
 
 
+def test_new_keeps_a_null_that_was_set_since_it_outweighs_a_preset(call: Call) -> None:
+    result = call("new", "--algo", "sac", "--task", "inverted_pendulum", "evaluator.target=null")
+    assert result.exit_code == 0
+    assert yaml.safe_load(result.stdout)["spec"]["evaluator"] == {"target": None}
+
+
 def test_new_writes_what_validate_accepts(call: Call, folder: Path) -> None:
     words = ["--algo", "sac", "--task", "ant", "--sim", "mujoco", "--name", "mine"]
     path = folder / "out/run.yaml"

@@ -122,6 +122,15 @@ def test_a_member_below_its_threshold_is_complete_and_the_table_says_why(
     assert shell.starts() == ["swing-s0", "swing-s1"]
 
 
+def test_a_null_of_the_template_outweighs_the_preset_of_the_task(
+    write: Callable[..., Path], shell: Shell
+) -> None:
+    write(seeds=1, template={**TEMPLATE, "evaluator": {"target": None}})
+    shell.call()
+    config = json.loads((ROOT / shell.members()[0].run_directory / "run_config.json").read_text())
+    assert config["evaluator"]["target"] is None
+
+
 def test_members_run_in_order_a_failure_stops_no_other_and_is_told(
     write: Callable[..., Path], shell: Shell
 ) -> None:
