@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -27,6 +28,8 @@ _FALL_SHARE: Final = 0.5
 """Of the floor's rise, that it may have fallen on the way."""
 _FLOOR_SHARE: Final = 0.5
 """Of the limit, that the floor must have risen by from the first quarter to the last."""
+_LEAST_SCORE: Final = 3.0
+"""Standard deviations that a trend must be away from chance: noise gets there once in 740 times."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,30 @@ def theil_sen(points: Sequence[Point]) -> float:
     return statistics.median(slopes) if slopes else 0.0
 
 
+def mann_kendall(points: Sequence[Point]) -> float:
+    """How many standard deviations a trend is away from chance (Mann 1945, Kendall 1975).
+
+    Pairs of points that rise less those that fall, over the deviation that this has for values
+    in random order, ``sqrt(n (n - 1) (2 n + 5) / 18)``. Ties count as neither, which only makes
+    the score smaller.
+
+    Args:
+        points: At least two, in order of time; long series are thinned evenly.
+    """
+    thinned = _thinned(points)
+    count = len(thinned)
+    rises = sum(
+        (late > early) - (late < early) for (_, early), (_, late) in combinations(thinned, 2)
+    )
+    return rises / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+
+
 def growth(points: Sequence[Point], limit: float) -> Growth | None:
     """Whether a resource leaks: over the whole series, or over its second half alone.
 
-    Three things must hold. The robust slope amounts to more than the limit. The floor (the
-    lower quartile of each quarter of the series) has risen by half of it, which a saw-tooth's
+    Four things must hold. The robust slope amounts to more than the limit. The series rises
+    more often than chance has it, which noise of few samples does not. The floor (the lower
+    quartile of each quarter of the series) has risen by half of the limit, which a saw-tooth's
     does not. And it rose at least twice, which a step's does not. What the second half alone
     shows must also lie above nearly all of the first, which a slow saw-tooth does not.
 
@@ -94,7 +116,10 @@ def _growth(points: Sequence[Point], limit: float) -> Growth:
     falls = -sum(change for change in changes if change < 0)
     rise = floors[-1] - floors[0]
     rose = rise > limit * _FLOOR_SHARE and falls <= rise * _FALL_SHARE
-    return Growth(amount, leaks=amount > limit and rose and climbs >= _CLIMBS, seconds=span)
+    steady = mann_kendall(points) >= _LEAST_SCORE
+    return Growth(
+        amount, leaks=amount > limit and steady and rose and climbs >= _CLIMBS, seconds=span
+    )
 
 
 @dataclass(frozen=True)
