@@ -15,6 +15,7 @@ from tests.e2e.cluster.conftest import Release
 from tests.support.kubernetes.api import Object, wait_for
 from tests.support.kubernetes.kubectl import Kubectl, run_command
 from tests.support.kubernetes.programs import Program, ensure
+from tests.support.tiny_sac import TINY_SAC
 
 pytestmark = pytest.mark.e2e
 
@@ -25,16 +26,7 @@ RUN: Object = {
     "kind": "TrainingRun",
     "metadata": {"name": NAME},
     "spec": {
-        "algo": {
-            "name": "sac",
-            "numEnvs": 2,
-            "batchSize": 16,
-            "updatesPerStep": 2,
-            "learningStarts": 8,
-            "actorHidden": [16],
-            "criticHidden": [16],
-            "replayRows": 1000,
-        },
+        "algo": TINY_SAC,
         "task": {"name": "inverted_pendulum"},
         "training": {"totalEnvSteps": 400},
         "storage": {"size": "1Gi"},

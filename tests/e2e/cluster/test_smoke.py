@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.cluster.conftest import Images
 from tests.support.kubernetes.api import Object, wait_for
 from tests.support.kubernetes.kubectl import Kubectl
+from tests.support.tiny_sac import TINY_SAC
 
 from drivetrain_api.compose import parse_run
 from drivetrain_api.digest import TERMINATION_LIMIT, decode
@@ -23,16 +24,7 @@ pytestmark = pytest.mark.e2e
 RESOURCES = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
 """No CPU that is asked for twice: the operator may run beside it, and a node may have two."""
 SPEC: dict[str, Any] = {
-    "algo": {
-        "name": "sac",
-        "numEnvs": 2,
-        "batchSize": 16,
-        "updatesPerStep": 2,
-        "learningStarts": 8,
-        "actorHidden": [16],
-        "criticHidden": [16],
-        "replayRows": 1000,
-    },
+    "algo": TINY_SAC,
     "task": {"name": "inverted_pendulum"},
     "training": {"totalEnvSteps": 400},
     "storage": {"size": "1Gi"},

@@ -14,6 +14,7 @@ import yaml
 from tests.e2e.cluster.conftest import Release
 from tests.support.kubernetes.api import Object
 from tests.support.kubernetes.kubectl import Kubectl
+from tests.support.tiny_sac import TINY_SAC
 
 from drivetrain_api.artifacts.suite_record import SuiteRecord
 
@@ -29,16 +30,7 @@ SUITE: Object = {
         "seeds": [1, 2, 3],
         "grid": {"algo.actor_learning_rate": [3e-4, 1e-3]},
         "template": {
-            "algo": {
-                "name": "sac",
-                "numEnvs": 2,
-                "batchSize": 16,
-                "updatesPerStep": 2,
-                "learningStarts": 8,
-                "actorHidden": [16],
-                "criticHidden": [16],
-                "replayRows": 1000,
-            },
+            "algo": TINY_SAC,
             "task": {"name": "inverted_pendulum"},
             "training": {"totalEnvSteps": 400},
             "storage": {"claimName": "results"},

@@ -17,6 +17,7 @@ from tests.support.kubernetes.follower import Follower
 from tests.support.kubernetes.node import Node
 from tests.support.kubernetes.pod_processes import PodProcesses
 from tests.support.kubernetes.witness import Witness
+from tests.support.tiny_sac import TINY_SAC
 
 from drivetrain_api import labels
 from drivetrain_api.digest import PROGRESS_LIMIT, TERMINATION_LIMIT, Digest, decode
@@ -40,16 +41,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 def spec(**sections: Any) -> Object:
     """A run of tiny networks, and long enough to be disturbed."""
     return {
-        "algo": {
-            "name": "sac",
-            "numEnvs": 2,
-            "batchSize": 16,
-            "updatesPerStep": 1,
-            "learningStarts": 8,
-            "actorHidden": [16],
-            "criticHidden": [16],
-            "replayRows": 1000,
-        },
+        "algo": {**TINY_SAC, "updatesPerStep": 1},
         "task": {"name": "inverted_pendulum"},
         "training": {"totalEnvSteps": TOTAL_STEPS, "logger": "none"},
         "storage": {"size": "1Gi"},

@@ -17,6 +17,7 @@ from tests.support.kubernetes.api import Object, wait_for
 from tests.support.kubernetes.kubectl import Kubectl
 from tests.support.kubernetes.kueue import Kueue
 from tests.support.kubernetes.terminal import Guide
+from tests.support.tiny_sac import TINY_SAC
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -31,16 +32,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 def spec(steps: int, **sections: Any) -> Object:
     """A run of tiny networks that seldom checkpoints but when it stops."""
     return {
-        "algo": {
-            "name": "sac",
-            "numEnvs": 2,
-            "batchSize": 16,
-            "updatesPerStep": 1,
-            "learningStarts": 8,
-            "actorHidden": [16],
-            "criticHidden": [16],
-            "replayRows": 1000,
-        },
+        "algo": {**TINY_SAC, "updatesPerStep": 1},
         "task": {"name": "inverted_pendulum"},
         "training": {"totalEnvSteps": steps, "logger": "none"},
         "storage": {"size": "1Gi"},
